@@ -1,0 +1,80 @@
+// A run's folder as files that programs read: metrics.jsonl, per-window validation losses, and the
+// comparison of several runs made from them. No LibTorch here.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cplm {
+
+// One line of metrics.jsonl ("kind":"train"). Fields and units: README, "A run's folder".
+struct TrainRecord {
+  int64_t step = 0, tokens = 0;
+  double loss = 0, lr = 0, grad_norm = 0;
+  double tokens_per_s = 0, step_ms = 0, data_wait_ms = 0;
+  std::optional<double> mfu;
+  double peak_memory_mb = 0;
+};
+struct CopyMeans {  // CPLM only
+  double loss_no_copy = 0, copy_gate = 0, sink_mass = 0, copy_weight = 0;
+};
+// One line of metrics.jsonl ("kind":"validation").
+struct ValidationRecord {
+  int64_t step = 0, tokens = 0;
+  double loss = 0;
+  double perplexity = 0;  // exp(loss); infinite is written as the string "inf"
+  int64_t counted_tokens = 0;
+  std::optional<CopyMeans> copy;
+};
+
+// Appends to RUN/metrics.jsonl, each line written whole and flushed; doubles as their shortest
+// exact decimal; a number that is not finite becomes the string "nan", "inf" or "-inf".
+class MetricsWriter {
+ public:
+  // Resuming at `resume_step`: complete lines of later steps, and a torn last line, move to
+  // metrics.stale.jsonl (appended); the rest stays byte for byte. Step 0 of a fresh run: -1 keeps nothing.
+  MetricsWriter(const std::filesystem::path& run_dir, int64_t resume_step);
+  ~MetricsWriter();
+  void write(const TrainRecord& record);
+  void write(const ValidationRecord& record);
+  // {"kind":"nonfinite","step":...,"windows":[...]}
+  void write_nonfinite(int64_t step, const std::vector<int64_t>& windows);
+  void sync();  // fsync, before a checkpoint that counts on the lines
+
+ private:
+  int descriptor_ = -1;
+  std::filesystem::path path_;
+  void append(const std::string& line);
+};
+
+struct Metrics {
+  std::vector<TrainRecord> train;
+  std::vector<ValidationRecord> validation;
+  std::vector<std::string> warnings;  // a torn last line, for instance
+};
+Metrics read_metrics(const std::filesystem::path& run_dir);
+
+// RUN/validation/step_N.h5: float64 `loss_sum` and int64 `counted` for each validation window, and
+// attributes step, tokens, sequence_length, validation_id (sha256 naming the windows, so that only
+// equal validation sets are paired). Written aside and renamed.
+struct WindowLosses {
+  int64_t step = 0, tokens = 0, sequence_length = 0;
+  std::string validation_id;
+  std::vector<double> loss_sum;
+  std::vector<int64_t> counted;
+};
+void write_window_losses(const std::filesystem::path& run_dir, const WindowLosses& losses);
+WindowLosses read_window_losses(const std::filesystem::path& file);
+
+// The first run is the baseline. Prints the table, and with `out` writes compare.json,
+// compare.csv, compare.png and compare.svg there.
+struct CompareOptions {
+  std::vector<std::filesystem::path> runs;
+  std::optional<std::filesystem::path> out;
+};
+void compare_runs(const CompareOptions& options);
+
+}  // namespace cplm
