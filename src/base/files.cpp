@@ -1,0 +1,219 @@
+// Files that appear whole or not at all: write aside, fsync, rename, fsync the folder. Every
+// system error becomes one line with the path and the reason.
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/system_error.h"
+#include "cplm/base.h"
+
+namespace cplm {
+namespace fs = std::filesystem;
+
+void throw_system_error(const std::string& action, const fs::path& path, int error_number) {
+  const std::string reason = std::generic_category().message(error_number);
+  std::string explanation = reason;
+  if (error_number == ENOSPC) explanation = str("the disk is full (", reason, ")");
+  if (error_number == EDQUOT) explanation = str("the disk quota is used up (", reason, ")");
+  throw Error(str("cannot ", action, " ", path.string(), ": ", explanation));
+}
+
+namespace {
+
+// Owns a descriptor until close() checks its last error or the destructor drops it.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, const char* action) : path_(path), action_(action) {
+    do {
+      value_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    } while (value_ < 0 && errno == EINTR);
+    if (value_ < 0) throw_system_error(action_, path_, errno);
+  }
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  fs::path path_;
+  std::string action_;
+  int value_ = -1;
+};
+
+void write_all(int descriptor, const fs::path& path, const char* data, size_t size_bytes) {
+  while (size_bytes > 0) {
+    const ssize_t written = ::write(descriptor, data, size_bytes);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw_system_error("write", path, errno);
+    }
+    data += written;
+    size_bytes -= static_cast<size_t>(written);
+  }
+}
+
+void fsync_descriptor(int descriptor, const fs::path& path) {
+  while (::fsync(descriptor) != 0) {
+    if (errno == EINTR) continue;
+    struct stat status {};
+    // Some file systems cannot sync a folder and say EINVAL; there is nothing more to ask of them.
+    if (errno == EINVAL && ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode)) return;
+    throw_system_error("write to disk (fsync)", path, errno);
+  }
+}
+
+fs::path folder_of(const fs::path& path) {
+  const fs::path folder = path.parent_path();
+  return folder.empty() ? fs::path(".") : folder;
+}
+
+// Never the name of another process's or thread's unfinished file.
+fs::path unfinished_name(const fs::path& path) {
+  static std::atomic<uint64_t> counter{0};
+  fs::path name = path.filename();
+  return folder_of(path) / str(".", name.string(), ".", ::getpid(), ".", counter++, ".unfinished");
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  const Descriptor file(path, O_RDONLY, "read");
+  std::string contents;
+  std::vector<char> buffer(1 << 18);
+  while (true) {
+    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_system_error("read", path, errno);
+    if (count == 0) return contents;
+    contents.append(buffer.data(), static_cast<size_t>(count));
+  }
+}
+
+void write_file_atomic(const fs::path& path, std::string_view contents) {
+  const fs::path aside = unfinished_name(path);
+  {
+    CheckedFile file(aside);
+    file.write(contents.data(), contents.size());
+    file.finish();
+  }
+  try {
+    rename_durable(aside, path);
+  } catch (const Error&) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+}
+
+void fsync_path(const fs::path& path) {
+  const Descriptor file(path, O_RDONLY, "open");
+  fsync_descriptor(file.get(), path);
+}
+
+void rename_durable(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    throw_system_error(str("rename ", from.string(), " to"), to, errno);
+  }
+  fsync_path(folder_of(to));
+  if (folder_of(from) != folder_of(to)) fsync_path(folder_of(from));
+}
+
+void make_folders(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw_system_error("make folder", path, error.value());
+  // create_directories is silent about a plain file that already has the name.
+  if (!fs::is_directory(path)) throw_system_error("make folder", path, ENOTDIR);
+}
+
+std::vector<fs::path> glob_paths(const std::string& pattern) {
+  static thread_local std::string failed_path;
+  static thread_local int failed_error;
+  failed_error = 0;
+  // An unreadable folder must not look like an empty one: the run would miss part of its data.
+  const auto on_error = [](const char* path, int error) -> int {
+    if (error == ENOENT || error == ENOTDIR) return 0;
+    failed_path = path;
+    failed_error = error;
+    return 1;
+  };
+  glob_t found{};
+  const int status = ::glob(pattern.c_str(), GLOB_TILDE | GLOB_NOSORT, on_error, &found);
+  std::vector<fs::path> paths;
+  if (status == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (status == GLOB_NOSPACE) throw Error(str("cannot expand ", pattern, ": out of memory"));
+  if (failed_error != 0) throw_system_error("read folder", failed_path, failed_error);
+  std::sort(paths.begin(), paths.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  return paths;
+}
+
+struct CheckedFile::Hash {
+  Sha256 sha256;
+};
+
+CheckedFile::CheckedFile(const fs::path& path) : path_(path), hash_(std::make_unique<Hash>()) {
+  descriptor_ = Descriptor(path, O_WRONLY | O_CREAT | O_TRUNC, "write").release();
+}
+
+CheckedFile::~CheckedFile() {
+  if (descriptor_ < 0) return;
+  struct stat status {};
+  const bool is_file = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+  ::close(descriptor_);
+  if (is_file) ::unlink(path_.c_str());  // a device such as /dev/full is not ours to remove
+}
+
+void CheckedFile::write(const void* data, size_t size_bytes) {
+  CPLM_CHECK(descriptor_ >= 0, "cannot write ", path_.string(), ": it was already finished");
+  write_all(descriptor_, path_, static_cast<const char*>(data), size_bytes);
+  hash_->sha256.update(data, size_bytes);
+  size_bytes_ += size_bytes;
+}
+
+std::string CheckedFile::finish() {
+  CPLM_CHECK(descriptor_ >= 0, "cannot finish ", path_.string(), ": it was already finished");
+  fsync_descriptor(descriptor_, path_);
+  const std::string digest = hash_->sha256.hex();
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
+    const int error = errno;  // a delayed write error (NFS, quotas)
+    ::unlink(path_.c_str());
+    throw_system_error("write", path_, error);
+  }
+  return digest;
+}
+
+FileLock::FileLock(const fs::path& path) {
+  Descriptor file(path, O_RDWR | O_CREAT, "lock");
+  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) throw_system_error("lock", path, errno);
+    std::string holder = read_file(path);
+    while (!holder.empty() && holder.back() == '\n') holder.pop_back();
+    throw Error(str("cannot lock ", path.string(), ": process ",
+                    holder.empty() ? "(unknown)" : holder,
+                    " holds it; wait for it to end, or stop it"));
+  }
+  const std::string own = str(::getpid(), "\n");
+  if (::ftruncate(file.get(), 0) != 0) throw_system_error("write", path, errno);
+  write_all(file.get(), path, own.data(), own.size());
+  descriptor_ = file.release();
+}
+
+// The file stays: removing it would let a waiting process lock a name that is gone.
+FileLock::~FileLock() { ::close(descriptor_); }
+
+}  // namespace cplm
