@@ -20,15 +20,19 @@ Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
 Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
 
 void Sha256::update(const void* data, size_t size_bytes) {
+  CPLM_CHECK(context_ != nullptr, "SHA-256 cannot take more data: it was already ended");
   CPLM_CHECK(EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), data, size_bytes) == 1,
-             "SHA-256 cannot take more data: it was already ended");
+             "SHA-256 failed in OpenSSL");
 }
 
 std::string Sha256::hex() {
+  CPLM_CHECK(context_ != nullptr, "SHA-256 was already ended");
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int length = 0;
-  CPLM_CHECK(EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest, &length) == 1,
-             "SHA-256 was already ended");
+  auto* context = static_cast<EVP_MD_CTX*>(context_);
+  CPLM_CHECK(EVP_DigestFinal_ex(context, digest, &length) == 1, "SHA-256 failed in OpenSSL");
+  EVP_MD_CTX_free(context);
+  context_ = nullptr;
   constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
   for (unsigned int i = 0; i < length; ++i) {

@@ -11,14 +11,15 @@
 
 namespace cplm::test {
 
+// Every member has an initialiser so that designated ones may leave it out without a warning.
 struct ProcessOptions {
-  std::vector<std::string> arguments;              // without the program's own name
-  std::filesystem::path working_dir;               // empty: that of the test
-  std::map<std::string, std::string> environment;  // added to the test's own
-  std::optional<double> signal_after_s;            // counted from the start
-  std::string signal_at_marker;                    // text in stdout or stderr; "" for none
-  int signal = SIGKILL;                            // what is sent then, once
-  double timeout_s = 120;                          // then the process group is killed
+  std::vector<std::string> arguments = {};              // without the program's own name
+  std::filesystem::path working_dir = {};               // empty: that of the test
+  std::map<std::string, std::string> environment = {};  // added to the test's own
+  std::optional<double> signal_after_s = {};            // counted from the start
+  std::string signal_at_marker = {};                    // text in stdout or stderr; "" for none
+  int signal = SIGKILL;                                 // what is sent then, once
+  double timeout_s = 120;                               // then the process group is killed
 };
 
 struct ProcessResult {
