@@ -30,12 +30,13 @@ struct ValidationRecord {
   std::optional<CopyMeans> copy;
 };
 
-// Appends to RUN/metrics.jsonl, each line written whole and flushed; doubles as their shortest
-// exact decimal; a number that is not finite becomes the string "nan", "inf" or "-inf".
+// Appends to RUN/metrics.jsonl, each line handed to the system whole, or (full disk) not at all;
+// doubles as their shortest exact decimal; a number that is not finite becomes the string "nan",
+// "inf" or "-inf".
 class MetricsWriter {
  public:
-  // Resuming at `resume_step`: complete lines of later steps, and a torn last line, move to
-  // metrics.stale.jsonl (appended); the rest stays byte for byte. Step 0 of a fresh run: -1 keeps nothing.
+  // Resuming at `resume_step`: lines of later steps, and damaged or torn ones, move to
+  // metrics.stale.jsonl (appended); the rest stays byte for byte. A fresh run: -1 keeps nothing.
   MetricsWriter(const std::filesystem::path& run_dir, int64_t resume_step);
   ~MetricsWriter();
   void write(const TrainRecord& record);
@@ -53,8 +54,11 @@ class MetricsWriter {
 struct Metrics {
   std::vector<TrainRecord> train;
   std::vector<ValidationRecord> validation;
-  std::vector<std::string> warnings;  // a torn last line, for instance
+  std::vector<int64_t> nonfinite_steps;  // whose batches were left out
+  std::vector<std::string> warnings;     // a torn last line, for instance
 };
+// Unknown kinds and fields are passed over. Error(kBadData) naming file and line of any other
+// damage, Error(kBadConfig) when there is no such file.
 Metrics read_metrics(const std::filesystem::path& run_dir);
 
 // RUN/validation/step_N.h5: float64 `loss_sum` and int64 `counted` for each validation window, and
@@ -66,6 +70,7 @@ struct WindowLosses {
   std::vector<double> loss_sum;
   std::vector<int64_t> counted;
 };
+std::filesystem::path window_losses_path(const std::filesystem::path& run_dir, int64_t step);
 void write_window_losses(const std::filesystem::path& run_dir, const WindowLosses& losses);
 WindowLosses read_window_losses(const std::filesystem::path& file);
 

@@ -1,0 +1,128 @@
+// Reads the runs to compare and refuses those whose losses do not belong together.
+#include "runs/compared_run.h"
+
+#include <set>
+
+#include "cplm/base.h"
+
+namespace cplm {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(message, ExitCode::kBadConfig); }
+
+void check_order(const ComparedRun& run) {
+  for (size_t i = 1; i < run.validation.size(); ++i) {
+    const ValidationRecord &before = run.validation[i - 1], &now = run.validation[i];
+    if (now.step <= before.step || now.tokens < before.tokens) {
+      throw Error(str((run.dir / "metrics.jsonl").string(), ": the validation at step ", now.step,
+                      " (", now.tokens, " tokens) follows the one at step ", before.step, " (",
+                      before.tokens, " tokens): expected rising steps; the file mixes two runs"),
+                  ExitCode::kBadData);
+    }
+    if (now.counted_tokens != before.counted_tokens) {
+      refuse(str(run.dir.string(), ": its validation set changed between step ", before.step, " (",
+                 before.counted_tokens, " counted tokens) and step ", now.step, " (",
+                 now.counted_tokens, "): its losses cannot be compared"));
+    }
+  }
+}
+
+// A file past the last line of metrics.jsonl is left from before a resume, so the lines decide.
+std::optional<WindowLosses> newest_window_losses(const ComparedRun& run) {
+  for (auto record = run.validation.rbegin(); record != run.validation.rend(); ++record) {
+    const fs::path path = window_losses_path(run.dir, record->step);
+    if (fs::exists(path)) return read_window_losses(path);
+  }
+  return std::nullopt;
+}
+
+void note_state(ComparedRun& run) {
+  const int64_t last = run.validation.back().step, total = run.config.total_steps();
+  if (last < total) {
+    run.notes.push_back(str("unfinished: its last validation is at step ", with_commas(last),
+                            " of ", with_commas(total)));
+  }
+  if (!run.window_losses) {
+    run.notes.push_back("no file of window losses (validation/step_N.h5): no paired difference");
+  } else if (run.window_losses->step != last) {
+    run.notes.push_back(str("its newest window losses are of step ",
+                            with_commas(run.window_losses->step), ", not of its last validation"));
+  }
+}
+
+ComparedRun load_run(const fs::path& dir) {
+  if (!fs::is_directory(dir))
+    refuse(str(dir.string(), ": no such folder; expected a run's folder"));
+  const fs::path config_path = dir / "config.yaml";
+  if (!fs::exists(config_path)) {
+    refuse(str(dir.string(), " is not a run's folder: it holds no config.yaml"));
+  }
+  ComparedRun run;
+  run.dir = dir;
+  run.config = load_config(config_path);
+  run.name = run.config.run.name;
+  Metrics metrics = read_metrics(dir);
+  run.validation = std::move(metrics.validation);
+  if (run.validation.empty()) {
+    refuse(str(dir.string(), ": metrics.jsonl holds no validation yet (validation.every is ",
+               run.config.validation.every, " steps): nothing to compare"));
+  }
+  check_order(run);
+  run.window_losses = newest_window_losses(run);
+  run.notes = std::move(metrics.warnings);
+  if (!metrics.nonfinite_steps.empty()) {
+    run.notes.push_back(str("left out ", metrics.nonfinite_steps.size(),
+                            " batches because of numbers that were not finite"));
+  }
+  note_state(run);
+  return run;
+}
+
+void check_same_validation_set(const ComparedRun& first, const ComparedRun& run) {
+  const int64_t expected = first.validation.back().counted_tokens;
+  const int64_t found = run.validation.back().counted_tokens;
+  const bool both_named = first.window_losses && run.window_losses;
+  if (expected == found &&
+      (!both_named || first.window_losses->validation_id == run.window_losses->validation_id)) {
+    return;
+  }
+  refuse(str(first.dir.string(), " and ", run.dir.string(),
+             " were validated on different windows (", with_commas(expected), " and ",
+             with_commas(found), " counted tokens): their losses cannot be compared; make ",
+             "data.validation, validation.sequences and data.sequence_length equal"));
+}
+
+}  // namespace
+
+std::vector<ComparedRun> load_compared_runs(const std::vector<fs::path>& dirs) {
+  if (dirs.size() < 2) {
+    refuse(str("compare needs at least two runs' folders, found ", dirs.size()));
+  }
+  std::vector<ComparedRun> runs;
+  std::set<fs::path> seen;
+  std::multiset<std::string> names;
+  for (const fs::path& dir : dirs) {
+    runs.push_back(load_run(dir));
+    if (!seen.insert(fs::canonical(dir)).second) {
+      refuse(str(dir.string(), " is given twice: name each run once"));
+    }
+    check_same_validation_set(runs.front(), runs.back());
+    names.insert(runs.back().name);
+  }
+  for (ComparedRun& run : runs) {
+    if (names.count(run.name) > 1) run.name = run.dir.string();
+  }
+  return runs;
+}
+
+Curve curve_of(const ComparedRun& run) {
+  Curve curve;
+  for (const ValidationRecord& record : run.validation) {
+    curve.push_back({record.step, static_cast<double>(record.tokens), record.loss});
+  }
+  return curve;
+}
+
+}  // namespace cplm

@@ -1,0 +1,30 @@
+// One run as `cplm compare` sees it: its config, its validations, its newest window losses.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cplm/config.h"
+#include "cplm/runs.h"
+#include "runs/crossing.h"
+
+namespace cplm {
+
+struct ComparedRun {
+  std::string name;  // run.name, or the path as given when two runs share the name
+  std::filesystem::path dir;
+  Config config;
+  std::vector<ValidationRecord> validation;   // at least one, by rising step
+  std::optional<WindowLosses> window_losses;  // of the last validation that has its file
+  std::vector<std::string> notes;             // what a reader of the comparison must know
+};
+
+// Error(kBadConfig) when a folder is no run, holds no validation, is given twice, or when the runs
+// were not all validated on the same windows: such losses cannot be compared.
+std::vector<ComparedRun> load_compared_runs(const std::vector<std::filesystem::path>& dirs);
+
+Curve curve_of(const ComparedRun& run);
+
+}  // namespace cplm

@@ -1,0 +1,156 @@
+// Writes RUN/metrics.jsonl: every line reaches the file whole or not at all, and a resume leaves
+// only the lines up to its step (the others go to RUN/metrics.stale.jsonl).
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "cplm/base.h"
+#include "cplm/runs.h"
+#include "runs/json_number.h"
+#include "runs/metric_fields.h"
+
+namespace cplm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, std::string_view action, int error_number) {
+  throw Error(str("cannot ", action, " ", path.string(), ": ", std::strerror(error_number)));
+}
+
+int open_for_append(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) fail(path, "open", errno);
+  return descriptor;
+}
+
+// Returns 0, or the error number of the write that failed.
+int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
+// Appends all of `bytes`, or nothing: what a failed write left is cut off again, since half a line
+// would swallow the next one.
+void append_whole(int descriptor, const fs::path& path, std::string_view bytes) {
+  const off_t start = ::lseek(descriptor, 0, SEEK_END);
+  if (start < 0) fail(path, "seek in", errno);
+  const int write_error = write_all(descriptor, bytes);
+  if (write_error == 0) return;
+  if (::ftruncate(descriptor, start) != 0) fail(path, "cut a half-written line off", errno);
+  fail(path, "write a line to", write_error);
+}
+
+// A file's lines divided at a step.
+struct Trimmed {
+  std::string kept, stale;
+  int64_t num_stale_lines = 0;
+};
+
+// Lines without a step (kinds this version does not know) belong to the line before them. A line
+// that is no JSON object cannot be kept: readers would stop at it.
+Trimmed divide_at_step(std::string_view text, int64_t resume_step) {
+  Trimmed result;
+  int64_t step = 0;
+  while (!text.empty()) {
+    const size_t length = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, length);
+    text.remove_prefix(std::min(length + 1, text.size()));
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_object()) {
+      const auto found = record.find("step");
+      if (found != record.end() && found->is_number_integer()) step = found->get<int64_t>();
+    }
+    const bool keep = record.is_object() && step <= resume_step;
+    (keep ? result.kept : result.stale).append(line).append("\n");
+    if (!keep) ++result.num_stale_lines;
+  }
+  return result;
+}
+
+void append_stale(const fs::path& path, std::string_view lines) {
+  const int descriptor = open_for_append(path);
+  try {
+    append_whole(descriptor, path, lines);
+    if (::fsync(descriptor) != 0) fail(path, "flush", errno);
+  } catch (...) {
+    ::close(descriptor);
+    throw;
+  }
+  ::close(descriptor);
+}
+
+// The stale lines are safe on disk before metrics.jsonl loses them; a crash in between makes the
+// next resume append them a second time, which loses nothing.
+void trim_to_step(const fs::path& path, int64_t resume_step) {
+  if (!fs::exists(path)) return;
+  const std::string text = read_file(path);
+  const Trimmed trimmed = divide_at_step(text, resume_step);
+  if (trimmed.kept == text) return;
+  if (!trimmed.stale.empty()) {
+    const fs::path stale_path = path.parent_path() / "metrics.stale.jsonl";
+    append_stale(stale_path, trimmed.stale);
+    fsync_path(path.parent_path());
+    log::info(str("moved ", trimmed.num_stale_lines, " lines of metrics.jsonl past step ",
+                  resume_step, " (or damaged) to ", stale_path.string()));
+  }
+  write_file_atomic(path, trimmed.kept);
+}
+
+template <class Record>
+Json to_json(const char* kind, const Record& record) {
+  Json line = {{"kind", kind}};
+  visit_fields(record,
+               [&](const char* name, const auto& value) { line[name] = json_number(value); });
+  return line;
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const fs::path& run_dir, int64_t resume_step)
+    : path_(run_dir / "metrics.jsonl") {
+  make_folders(run_dir);
+  trim_to_step(path_, resume_step);
+  descriptor_ = open_for_append(path_);
+  fsync_path(run_dir);
+}
+
+MetricsWriter::~MetricsWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void MetricsWriter::append(const std::string& line) {
+  append_whole(descriptor_, path_, line + "\n");
+}
+
+void MetricsWriter::write(const TrainRecord& record) { append(to_json("train", record).dump()); }
+
+void MetricsWriter::write(const ValidationRecord& record) {
+  Json line = to_json("validation", record);
+  if (record.copy) {
+    visit_fields(*record.copy,
+                 [&](const char* name, double value) { line[name] = json_number(value); });
+  }
+  append(line.dump());
+}
+
+void MetricsWriter::write_nonfinite(int64_t step, const std::vector<int64_t>& windows) {
+  append(Json{{"kind", "nonfinite"}, {"step", step}, {"windows", windows}}.dump());
+}
+
+void MetricsWriter::sync() {
+  if (::fsync(descriptor_) != 0) fail(path_, "flush", errno);
+}
+
+}  // namespace cplm
