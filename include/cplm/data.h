@@ -1,5 +1,5 @@
-// Token shards (HDF5), the windows they are cut into, and the order in which a run reads them.
-// No LibTorch here.
+// Token shards (HDF5, docs/shard-format.md), the windows they are cut into, and the order in which
+// a run reads them. No LibTorch here.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,13 @@ struct ShardInfo {
   std::string content_sha256;
   bool has_loss_mask = false;
   int token_bytes = 0;  // 2 or 4
+  bool has_gzip = false;
+  int64_t tokens_per_chunk = 0;
+  int64_t offsets_per_chunk = 0;
 };
 
-// Reads one shard. Every method throws Error(kBadData) naming file, dataset and index.
+// Reads one shard. Every method throws Error(kBadData) naming file, dataset and index. Opening
+// reads only the header; memory does not grow with the shard. Not for several threads at once.
 class ShardReader {
  public:
   explicit ShardReader(const std::filesystem::path& path);
@@ -36,10 +40,11 @@ class ShardReader {
   const ShardInfo& info() const;
   // Tokens [begin, begin + count) widened to int32; an id at or above vocab_size is an error.
   void read_tokens(int64_t begin, int64_t count, int32_t* out) const;
-  // 1 = counted as a target; all ones when the shard has no mask.
+  // 1 = counted as a target, 0 = not; all ones when the shard has no mask.
   void read_loss_mask(int64_t begin, int64_t count, uint8_t* out) const;
-  // document_count + 1 entries, first 0, last token_count, never decreasing.
-  const std::vector<uint64_t>& document_offsets() const;
+  // Entries [begin, begin + count) of document_offsets, which has document_count + 1 of them: the
+  // first is 0, the last token_count, and none is below the one before it.
+  std::vector<int64_t> read_document_offsets(int64_t begin, int64_t count) const;
 
  private:
   struct Impl;
@@ -48,17 +53,20 @@ class ShardReader {
 
 struct ShardContents {
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> document_offsets;
+  std::vector<int64_t> document_offsets;
   std::vector<uint8_t> loss_mask;  // empty: none
   int64_t vocab_size = 0;
   int64_t eos_token_id = 0;
   std::string tokenizer_sha256;
   std::string source;
+  int gzip_level = 0;  // 0: stored plainly; 1-9: byte shuffle and gzip
 };
 // Writes aside, fsyncs, renames. Byte-equal for equal contents; same format as prepare_data.py.
+// Contents that the format forbids are an Error before anything is written.
 void write_shard(const std::filesystem::path& path, const ShardContents& contents);
-// Every byte against checksums, content_sha256, offsets, ids, and (when present) manifest.json.
-// Returns problems, one line each; empty when all is well.
+// Every byte against checksums, content_sha256, offsets, ids, eos, and (when present, beside the
+// shard or one folder above) manifest.json. Returns problems, one line each; empty when all is
+// well.
 std::vector<std::string> verify_shard(const std::filesystem::path& path);
 // A few lines for a person: attributes, counts, document lengths, eos census, first tokens.
 std::string describe_shard(const std::filesystem::path& path);
@@ -67,30 +75,35 @@ std::string describe_shard(const std::filesystem::path& path);
 // Rows of a batch. Row r position t: inputs tokens[r*(T+1)+t], targets tokens[r*(T+1)+t+1].
 struct TokenBatch {
   int64_t rows = 0;
-  int64_t sequence_length = 0;              // T
-  std::vector<int32_t> tokens;              // [rows, T+1]; past a short window's end: 0
-  std::vector<uint8_t> target_counted;      // [rows, T]; 1 = counted as a target
-  std::vector<int32_t> document_start;      // [rows, T]; first position of t's document in the row
-  std::vector<int64_t> window_index;        // [rows]; index into the WindowSet
-  int64_t counted_targets = 0;              // sum of target_counted
-  bool has_document_breaks = false;         // some document_start is not 0
+  int64_t sequence_length = 0;          // T
+  std::vector<int32_t> tokens;          // [rows, T+1]; past a short window's end: 0
+  std::vector<uint8_t> target_counted;  // [rows, T]; 1 = counted as a target
+  std::vector<int32_t> document_start;  // [rows, T]; first position of t's document in the row
+  std::vector<int64_t> window_index;    // [rows]; index into the WindowSet
+  int64_t counted_targets = 0;          // sum of target_counted
+  bool has_document_breaks = false;     // some document_start is not 0
+
+  static TokenBatch sized(int64_t rows, int64_t sequence_length);
 };
 
-// All windows of some shards, in shard order (file names sorted): window j of a shard is its
-// tokens jT .. jT+T. Windows never cross shards. Opens nothing but headers until a row is read.
+// All windows of some shards, in shard order (paths sorted as text): window j of a shard is its
+// tokens jT .. jT+T. Windows never cross shards. Opens nothing but headers until a row is read;
+// open files and cached chunks are bounded, whatever the size of the set. Safe for several threads.
 class WindowSet {
  public:
   enum class ShortWindows { kDrop, kKeep };  // training drops a shard's short last window
-  // Error(kBadData) when a pattern matches nothing, shards disagree (vocabulary, eos, tokenizer),
-  // or there is no window at all.
-  WindowSet(const std::vector<std::string>& patterns, int64_t sequence_length, ShortWindows short_windows);
+  // Error(kBadData) when a pattern matches nothing, a file is matched twice, shards disagree
+  // (vocabulary, eos, tokenizer), or there is no window at all.
+  WindowSet(const std::vector<std::string>& patterns, int64_t sequence_length,
+            ShortWindows short_windows);
   ~WindowSet();
 
   int64_t size() const;
   int64_t sequence_length() const;
   int64_t vocab_size() const;
   const std::vector<ShardInfo>& shards() const;
-  // Fills row `row` of the batch (already sized) with window `index`.
+  // Fills row `row` of a batch made by TokenBatch::sized with window `index`, and adds its targets
+  // and document breaks to the batch's. Past a short window's end nothing is counted.
   void read_row(int64_t index, TokenBatch& batch, int64_t row) const;
   // Rows for the given windows, in that order.
   TokenBatch read_batch(const std::vector<int64_t>& indices) const;
@@ -104,25 +117,27 @@ class WindowSet {
 
 // ---- order --------------------------------------------------------------------------------------
 // The window at place `index` of epoch `epoch`: a bijection of [0, num_windows) for each
-// (seed, epoch), computed without a table. Neighbours in the order stay within few file chunks:
-// blocks of consecutive windows are permuted, then windows within spans of whole neighbouring blocks.
+// (seed, epoch), computed without a table. Blocks of 32 consecutive windows are permuted, then the
+// places within each span of 8192, so that reads stay within few file chunks at a time. This order
+// is a promise (docs/data-order.md): it never changes for a given seed.
 int64_t window_at(uint64_t seed, int64_t epoch, int64_t index, int64_t num_windows);
 
 // Streams a rank's rows of global batches: global sequence n (= step * global_rows + i) is window
 // window_at(seed, n / size, n % size). Batches depend on seed, data and step only.
 struct LoaderOptions {
   uint64_t seed = 0;
-  int64_t global_rows = 0;   // G sequences a step over all ranks
-  int64_t first_row = 0;     // this rank's share of each global batch: [first_row, last_row)
+  int64_t global_rows = 0;  // G sequences a step over all ranks
+  int64_t first_row = 0;    // this rank's share of each global batch: [first_row, last_row)
   int64_t last_row = 0;
-  int64_t first_step = 0;    // steps already done
-  int64_t prefetch = 2;      // global batches read ahead
+  int64_t first_step = 0;  // steps already done
+  int64_t prefetch = 2;    // global batches read ahead
 };
 class BatchLoader {
  public:
   BatchLoader(const WindowSet& windows, const LoaderOptions& options);
   ~BatchLoader();
-  // The next step's rows; waits for the reader thread and rethrows its errors here.
+  // The next step's rows; waits for the reader thread and rethrows its errors here, after the
+  // batches that were read before them.
   TokenBatch next();
   // Seconds next() has waited since the last call of this.
   double take_wait_seconds();

@@ -15,6 +15,15 @@ herr_t keep_description(unsigned, const H5E_error2_t* entry, void* text) {
   return 0;
 }
 
+// For failed system calls HDF5 lists name, errno, flags; only the system's own words matter.
+std::string without_call_details(const std::string& cause) {
+  static constexpr std::string_view kBegin = "error message = '";
+  const size_t found = cause.find(kBegin);
+  if (found == std::string::npos) return cause;
+  const size_t begin = found + kBegin.size();
+  return cause.substr(begin, cause.find('\'', begin) - begin);
+}
+
 }  // namespace
 
 namespace hdf5 {
@@ -29,7 +38,7 @@ std::string take_cause() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_description, &cause);
   H5Eclear2(H5E_DEFAULT);
   std::replace(cause.begin(), cause.end(), '\n', ' ');
-  return cause.empty() ? "the HDF5 library gives no reason" : cause;
+  return cause.empty() ? "the HDF5 library gives no reason" : without_call_details(cause);
 }
 
 hid_t library_type(Hdf5Type type) {
@@ -133,6 +142,21 @@ void Hdf5Dataset::read_creation_properties() {
 
 uint64_t Hdf5Dataset::stored_bytes() const { return H5Dget_storage_size(id_.get()); }
 
+int64_t Hdf5Dataset::num_stored_chunks() const {
+  hdf5::silence_automatic_printing();
+  hsize_t count = 0;
+  Hdf5Id space(read_checked(H5Dget_space(id_.get()), where_, "cannot read its shape"));
+  read_checked(H5Dget_num_chunks(id_.get(), space.get(), &count), where_,
+               "cannot count its chunks");
+  return static_cast<int64_t>(count);
+}
+
+void Hdf5Dataset::require_range(int64_t begin, int64_t count) const {
+  if (begin >= 0 && count >= 0 && begin <= size_ - count) return;
+  throw Error(str(where_, ": asked for elements ", begin, " to ", begin + count, " of ", size_),
+              ExitCode::kBadData);
+}
+
 void Hdf5Dataset::require_type(Hdf5Type type) const {
   if (type == type_) return;
   throw Error(str(where_, ": expected elements of type ", hdf5_type_name(type),
@@ -143,10 +167,7 @@ void Hdf5Dataset::require_type(Hdf5Type type) const {
 void Hdf5Dataset::read_elements(int64_t begin, int64_t count, Hdf5Type type, void* out) const {
   hdf5::silence_automatic_printing();
   require_type(type);
-  if (begin < 0 || count < 0 || begin > size_ - count) {
-    throw Error(str(where_, ": asked for elements ", begin, " to ", begin + count, " of ", size_),
-                ExitCode::kBadData);
-  }
+  require_range(begin, count);
   if (count == 0) return;
   const std::string action = str("cannot read elements ", begin, " to ", begin + count);
   const hsize_t start = static_cast<hsize_t>(begin), length = static_cast<hsize_t>(count);

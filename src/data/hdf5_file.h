@@ -70,7 +70,10 @@ class Hdf5Dataset {
   bool has_fletcher32() const { return has_fletcher32_; }
   bool has_gzip() const { return has_gzip_; }
   uint64_t stored_bytes() const;
+  int64_t num_stored_chunks() const;  // chunks never written read as zeros, without an error
 
+  // Throws unless elements [begin, begin + count) exist.
+  void require_range(int64_t begin, int64_t count) const;
   // Elements [begin, begin + count) into out. T must be the stored type exactly.
   template <class T>
   void read(int64_t begin, int64_t count, T* out) const {
