@@ -1,0 +1,89 @@
+// Opens a checkpoint for loading: each part is held against the manifest before it is used.
+#include "checkpoint/find.h"
+#include "checkpoint/folder.h"
+#include "cplm/base.h"
+
+namespace cplm {
+
+namespace fs = std::filesystem;
+
+struct CheckpointReader::Impl {
+  fs::path folder;
+  Verify verify = Verify::kHashes;
+  std::optional<checkpoint::Manifest> manifest;
+  std::unique_ptr<SafetensorsFile> model, optimizer;
+  std::optional<std::string> state;
+
+  const checkpoint::Manifest& training_manifest(const char* wanted) const {
+    CPLM_CHECK(manifest, folder.string(), " holds weights only: it has no ",
+               checkpoint::kManifestFile, ", so no ", wanted, " to go on training from");
+    return *manifest;
+  }
+
+  std::string hint() const { return checkpoint::older_checkpoint_hint(folder, manifest->step); }
+
+  void check_hash(const char* name, const std::string& found) const {
+    const std::string& expected = manifest->files.at(name).sha256;
+    CPLM_CHECK(found == expected, (folder / name).string(), " is damaged: its sha256 is ", found,
+               ", ", checkpoint::kManifestFile, " says ", expected, hint());
+  }
+
+  const SafetensorsFile& open(const char* name, std::unique_ptr<SafetensorsFile>& file) const {
+    if (!file) {
+      const fs::path path = folder / name;
+      if (manifest && verify == Verify::kHashes) check_hash(name, sha256_file(path));
+      file = std::make_unique<SafetensorsFile>(path);
+    }
+    return *file;
+  }
+};
+
+CheckpointReader::CheckpointReader(const fs::path& folder, Verify verify)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->folder = folder;
+  impl_->verify = verify;
+  std::error_code error;
+  const bool has_manifest = fs::exists(folder / checkpoint::kManifestFile, error);
+  const auto step = checkpoint::step_of_folder_name(folder.filename().string());
+  if (!has_manifest && !step) {
+    CPLM_CHECK(fs::exists(folder / checkpoint::kModelFile, error), "no checkpoint in ",
+               folder.string(), ": it has neither ", checkpoint::kManifestFile, " nor ",
+               checkpoint::kModelFile);
+    return;
+  }
+  const std::string problem = checkpoint::why_incomplete(folder);
+  CPLM_CHECK(problem.empty(), "the checkpoint ", folder.string(), " is incomplete: ", problem,
+             step ? checkpoint::older_checkpoint_hint(folder, *step) : "");
+  impl_->manifest = checkpoint::read_manifest(folder);
+}
+
+CheckpointReader::~CheckpointReader() = default;
+
+const fs::path& CheckpointReader::folder() const { return impl_->folder; }
+
+const SafetensorsFile& CheckpointReader::model() {
+  return impl_->open(checkpoint::kModelFile, impl_->model);
+}
+
+bool CheckpointReader::has_training_state() const { return impl_->manifest.has_value(); }
+
+const SafetensorsFile& CheckpointReader::optimizer() {
+  impl_->training_manifest("optimizer state");
+  return impl_->open(checkpoint::kOptimizerFile, impl_->optimizer);
+}
+
+const std::string& CheckpointReader::state() {
+  impl_->training_manifest("state");
+  if (!impl_->state) {
+    std::string text = read_file(impl_->folder / checkpoint::kStateFile);
+    if (impl_->verify == Verify::kHashes) {
+      impl_->check_hash(checkpoint::kStateFile, sha256_hex(text));
+    }
+    impl_->state = std::move(text);
+  }
+  return *impl_->state;
+}
+
+int64_t CheckpointReader::step() const { return impl_->training_manifest("step").step; }
+
+}  // namespace cplm
