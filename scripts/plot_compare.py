@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Draws what `cplm compare --out` found: validation loss by training tokens.
+
+Reads compare.json and writes compare.png and compare.svg beside it (or into --out). Arms differ by
+line style and marker as well as colour, so the picture survives black and white; equal input gives
+equal files.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import textwrap
+
+try:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter
+except ImportError as error:
+    sys.exit(f"{sys.executable} cannot import matplotlib ({error}): run scripts/setup")
+
+# Okabe-Ito colours, told apart by the colour-blind too, in an order of changing lightness.
+STYLES = [
+    {"color": "#000000", "linestyle": "-", "marker": "o"},
+    {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+    {"color": "#0072B2", "linestyle": "-.", "marker": "^"},
+    {"color": "#009E73", "linestyle": ":", "marker": "D"},
+    {"color": "#CC79A7", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
+    {"color": "#E69F00", "linestyle": (0, (8, 3)), "marker": "P"},
+    {"color": "#56B4E9", "linestyle": (0, (3, 1, 1, 1)), "marker": "X"},
+]
+MAX_MARKERS = 25
+MAX_LEGEND_WIDTH = 96  # characters a line
+# The first tokens lower the loss by more than all later ones; the picture is about the later ones.
+SHOWN_FROM_SHARE = 0.05
+# Beyond this ratio of tokens a linear axis would squeeze the shorter one into a corner.
+LOG_AXIS_RATIO = 10.0
+
+
+def use_own_style():
+    matplotlib.rcdefaults()  # not the user's matplotlibrc: equal input, equal picture
+    matplotlib.rcParams.update(
+        {
+            "font.size": 11,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "lines.linewidth": 1.8,
+            "lines.markersize": 5,
+            "svg.hashsalt": "cplm",
+            "text.parse_math": False,  # a run may have a dollar sign in its name
+        }
+    )
+
+
+def style_of(index):
+    return STYLES[index % len(STYLES)]
+
+
+def points_of(arm):
+    """The finite points of an arm's curve as (tokens, mean, lowest, highest)."""
+    points = []
+    for point in arm["curve"]:
+        loss = point["loss"]
+        row = tuple(float(value) for value in (point["tokens"], loss["mean"], loss["min"], loss["max"]))
+        if all(math.isfinite(value) for value in row):
+            points.append(row)
+    return points
+
+
+def format_tokens(value, _position=None):
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+def percent(share):
+    return f"{100 * share:.3g} %"
+
+
+def describe_reach(reach):
+    if reach is None:
+        return None
+    if not reach["reached"]:
+        return "not reached"
+    if reach["share"] is None:
+        return None
+    return ("at most " if reach["at_most"] else "") + percent(reach["share"])
+
+
+def label_of(arm):
+    seeds = len(arm["runs"])
+    label = arm["name"] + (f" ({seeds} seeds)" if seeds > 1 else "")
+    before, end = describe_reach(arm["before_cooldown"]), describe_reach(arm["at_end"])
+    parts = [f"{before} before the cooldown" if before else "", f"{end} at the end" if end else ""]
+    tokens = ", ".join(part for part in parts if part)
+    if tokens:
+        label += f": tokens needed {tokens}"
+    label = textwrap.fill(label, MAX_LEGEND_WIDTH)
+    return " " + label if label.startswith("_") else label  # matplotlib hides such labels
+
+
+def draw_arm(axes, arm, style, points):
+    tokens, mean, low, high = zip(*points)
+    every = max(1, math.ceil(len(points) / MAX_MARKERS))
+    axes.plot(tokens, mean, label=label_of(arm), markevery=every, zorder=3, **style)
+    if len(arm["runs"]) > 1:
+        # The band runs from the lowest seed to the highest.
+        axes.fill_between(tokens, low, high, color=style["color"], alpha=0.2, linewidth=0, zorder=2)
+
+
+def draw_reach(axes, target, reach, color, text_side):
+    """From the baseline's point, along its loss, back to where the arm reaches that loss.
+
+    text_side: above or below the line, or None where several arms share it (the legend tells).
+    """
+    if not target or not reach or not reach["reached"] or not reach["share"]:
+        return
+    loss, ends = target["loss"], [reach["tokens"], target["tokens"]]
+    axes.plot(
+        ends, [loss, loss], color=color, linewidth=1.0, zorder=4, marker="o", markersize=8,
+        markerfacecolor="white", markeredgecolor=color, markeredgewidth=1.5,
+    )
+    if not text_side:
+        return
+    text, style = f"{describe_reach(reach)} of the tokens", {"color": color, "zorder": 6}
+    if text_side == "above":  # beside the crossing, since the baseline's curve is near further on
+        axes.annotate(text, (ends[0], loss), xytext=(8, 4), textcoords="offset points", **style)
+    else:  # half-way, since the arm's own curve is near the crossing
+        middle = math.sqrt(ends[0] * ends[1]) if axes.get_xscale() == "log" else sum(ends) / 2
+        axes.annotate(text, (middle, loss), xytext=(0, -4), textcoords="offset points",
+                      ha="center", va="top", **style)
+
+
+def draw_reaches(axes, comparison):
+    arms, targets = comparison["arms"], comparison["targets"]
+    for index, arm in enumerate(arms[1:], start=1):
+        for phase, side in (("before_cooldown", "above"), ("at_end", "below")):
+            if phase == "before_cooldown" and targets[phase] == targets["at_end"]:
+                continue  # no cooldown: one target, drawn once
+            text_side = side if len(arms) == 2 else None
+            draw_reach(axes, targets[phase], arm[phase], style_of(index)["color"], text_side)
+
+
+def draw_cooldowns(axes, arms):
+    for tokens in sorted({arm["cooldown_tokens"] for arm in arms if arm["cooldown_tokens"]}):
+        axes.axvline(tokens, color="#808080", linestyle=(0, (2, 3)), linewidth=1.2, zorder=1)
+        axes.annotate(
+            "cooldown starts", (tokens, 1.0), xycoords=("data", "axes fraction"), xytext=(-4, -4),
+            textcoords="offset points", rotation=90, ha="right", va="top", color="#505050", fontsize=9,
+        )
+
+
+def needs_log_axis(arms, curves):
+    lengths = [points[-1][0] for points in curves if points]
+    shares = [
+        reach["share"]
+        for arm in arms
+        for reach in (arm["before_cooldown"], arm["at_end"])
+        if reach and reach["reached"] and reach["share"]
+    ]
+    return max(lengths) > LOG_AXIS_RATIO * min(lengths) or min(shares, default=1) < 1 / LOG_AXIS_RATIO
+
+
+def set_limits(axes, curves, is_log):
+    longest = max(points[-1][0] for points in curves)
+    shown = []
+    for points in curves:
+        first = next(i for i, p in enumerate(points) if p[0] >= SHOWN_FROM_SHARE * points[-1][0])
+        shown += points[first:]
+    low, high = min(p[2] for p in shown), max(p[3] for p in shown)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(low - margin, high + margin)
+    if is_log:
+        positive = [p[0] for points in curves for p in points if p[0] > 0]
+        axes.set_xlim(min(positive) / 1.1, longest * 1.1)
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(0, longest * 1.02)
+
+
+def draw(comparison):
+    arms = comparison["arms"]
+    curves = [points_of(arm) for arm in arms]
+    drawn = [points for points in curves if points and points[-1][0] > 0]
+    if not drawn:
+        sys.exit("no arm has a validation with a finite loss after step 0: nothing to draw")
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    is_log = needs_log_axis(arms, drawn)
+    set_limits(axes, drawn, is_log)
+    draw_cooldowns(axes, arms)
+    for index, (arm, points) in enumerate(zip(arms, curves)):
+        if points:
+            draw_arm(axes, arm, style_of(index), points)
+    draw_reaches(axes, comparison)
+    axes.set_xlabel("training tokens" + (" (log scale)" if is_log else ""))
+    axes.set_ylabel("validation loss (nats per token)")
+    axes.xaxis.set_major_formatter(FuncFormatter(format_tokens))
+    axes.grid(color="#E0E0E0", linewidth=0.7, zorder=0)
+    figure.legend(loc="outside upper left", frameon=False, handlelength=3.5, fontsize=10)
+    return figure
+
+
+def save(figure, out, kind, **options):
+    """Under its name only when whole."""
+    path = os.path.join(out, f"compare.{kind}")
+    aside = path + ".partial"
+    figure.savefig(aside, format=kind, **options)
+    os.replace(aside, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("comparison", help="compare.json, as `cplm compare --out` writes it")
+    parser.add_argument("--out", help="folder for the pictures (default: beside compare.json)")
+    arguments = parser.parse_args()
+    try:
+        with open(arguments.comparison, encoding="utf-8") as file:
+            comparison = json.load(file)
+    except (OSError, ValueError) as error:
+        sys.exit(f"cannot read {arguments.comparison}: {error}")
+    use_own_style()
+    figure = draw(comparison)
+    out = arguments.out or os.path.dirname(os.path.abspath(arguments.comparison))
+    try:
+        os.makedirs(out, exist_ok=True)
+        save(figure, out, "png", dpi=200)
+        save(figure, out, "svg", metadata={"Date": None})
+    except OSError as error:
+        sys.exit(f"cannot write the pictures: {error}")
+
+
+if __name__ == "__main__":
+    main()
