@@ -1,0 +1,175 @@
+// The operations of a step, each with its own backward: no autograd graph is built anywhere.
+//
+// Shape letters: B rows, T positions, N = B*T, D width, F MLP width, V real vocabulary (without
+// <copy>), H query heads, K key/value heads, C head size.
+// Every op takes tensors of one floating dtype ("the dtype") on one device. Statistics are in the
+// accumulation dtype: float64 for float64, else float32. Gradients of weights are always *added* to
+// the given buffer. Path: kFused picks the tuned body of the device where one exists; kComposed is
+// the composition of ATen ops that defines the op and that tests compare against.
+// Nothing here reads a value back from the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "cplm/config.h"
+
+namespace cplm::ops {
+
+// float64 -> float64, everything else -> float32.
+at::ScalarType accumulation_dtype(at::ScalarType dtype);
+
+// ---- linear: y = x W^T
+// ---------------------------------------------------------------------------- x [..., I], weight
+// [O, I] -> [..., O].
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
+// dx = dy W; dy [..., O] -> [..., I].
+at::Tensor linear_input_grad(const at::Tensor& dy, const at::Tensor& weight);
+// dx += dy W, in place on dx [..., I] (contiguous).
+void add_linear_input_grad(const at::Tensor& dy, const at::Tensor& weight, const at::Tensor& dx);
+// dweight += dy^T x; dweight [O, I] in the accumulation dtype.
+void add_linear_weight_grad(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dweight);
+
+// ---- embedding: y_t = W[x_t]
+// ------------------------------------------------------------------------ weight [V, D], ids int64
+// [B, T] -> [B, T, D].
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
+// dweight[x_t] += dy_t, in a fixed order (deterministic); dy [B, T, D].
+void add_embedding_grad(const at::Tensor& dy, const at::Tensor& ids, const at::Tensor& dweight);
+
+// ---- RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps)
+// ------------------------------------------
+struct RmsNormResult {
+  at::Tensor y;     // [..., D]
+  at::Tensor rstd;  // [N] accumulation dtype
+};
+// weight [D], or undefined for none (the CP head's q/k norm).
+RmsNormResult rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, OpsKind path);
+// y again from x and rstd, bit for bit as rms_norm gave it.
+at::Tensor rms_norm_apply(const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& weight,
+                          OpsKind path);
+// dx = rstd (dy w - n mean(dy w n)), n = x rstd, added to `dx` in place; dweight += sum_t dy n
+// (skipped when undefined).
+void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                       const at::Tensor& weight, const at::Tensor& dx, const at::Tensor& dweight,
+                       OpsKind path);
+
+// ---- RoPE, half rotation (Hugging Face layout)
+// ----------------------------------------------------------
+struct RopeTable {
+  at::Tensor cos, sin;  // [T, C/2], accumulation dtype; angles in float64
+};
+RopeTable rope_table(int64_t num_positions, int64_t head_dim, double theta,
+                     const at::TensorOptions& options);
+// In place on x [B, T, heads, C] (rows may be strided; the last dimension is contiguous):
+// (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin). Inverse: the backward (rotation by -angle).
+enum class RopeDirection { kForward, kInverse };
+void rope_(const at::Tensor& x, const RopeTable& table, RopeDirection direction, OpsKind path);
+
+// ---- SwiGLU: a = silu(gate) * up
+// ------------------------------------------------------------------------ gate_up [N, 2F], gate
+// first -> [N, F].
+at::Tensor swiglu(const at::Tensor& gate_up, OpsKind path);
+// In place: `dact` [N, F] comes with da and leaves with a; `gate_up` comes with the inputs and
+// leaves with their gradients. One buffer less than keeping both.
+void swiglu_backward_(const at::Tensor& dact, const at::Tensor& gate_up, OpsKind path);
+
+// ---- causal attention with grouped queries
+// ---------------------------------------------------------------- Query t sees keys j with
+// max(t-w+1, start_t) <= j <= t; w = window (0: no limit), start_t the first position of t's
+// document (0 without document_start). out_t = sum_j softmax_j(q_t.k_j / sqrt(C)) v_j. Costs what
+// the window costs: no T x T tensor and no full mask is made.
+struct AttentionInput {
+  at::Tensor q;               // [B, T, H, C], last dimension contiguous
+  at::Tensor k, v;            // [B, T, K, C]; query head h reads key head h / (H/K)
+  at::Tensor document_start;  // int64 [B, T] or undefined
+  int64_t window = 0;
+};
+struct AttentionResult {
+  at::Tensor out;  // [B, T, H, C]
+  at::Tensor lse;  // [B, H, T] accumulation dtype
+};
+AttentionResult attention(const AttentionInput& input, OpsKind path);
+// Writes dq, dk, dv (shapes of q, k, v; may be strided views).
+void attention_backward(const AttentionInput& input, const AttentionResult& result,
+                        const at::Tensor& dout, const at::Tensor& dq, const at::Tensor& dk,
+                        const at::Tensor& dv, OpsKind path);
+
+// ---- Copy-Paste scores
+// ------------------------------------------------------------------------------------ a_tj =
+// q_t.k_j / sqrt(D) for the allowed keys start_t <= j <= t (j <= t-1 without include_current). M =
+// logsumexp_j a_tj; Lam = logsumexp over the allowed j with ids_j = target_t; -inf when empty. The
+// sink's score is not part of it (one GEMV, the head's own).
+struct CpScoreInput {
+  at::Tensor q, k;            // [B, T, D]
+  at::Tensor ids;             // int64 [B, T]
+  at::Tensor targets;         // int64 [B, T], -1 = not counted
+  at::Tensor document_start;  // int64 [B, T] or undefined
+  bool include_current = true;
+  int64_t block_rows = 0;  // query rows a tile; 0: chosen
+};
+struct CpScores {
+  at::Tensor context_lse;  // M [B, T] accumulation dtype
+  at::Tensor match_lse;    // Lam [B, T]
+};
+CpScores cp_score(const CpScoreInput& input, OpsKind path);
+// dS_tj = g_M exp(a_tj - M) + [ids_j = target_t] g_Lam exp(a_tj - Lam); returns dq, dk [B, T, D].
+std::pair<at::Tensor, at::Tensor> cp_score_backward(const CpScoreInput& input,
+                                                    const CpScores& scores,
+                                                    const at::Tensor& grad_context_lse,
+                                                    const at::Tensor& grad_match_lse, OpsKind path);
+// exp(a_tj - M) summed by token id: p_CP of rows [begin, end) of one sequence b, [rows, V].
+// Zero rows where the context is empty.
+at::Tensor cp_distribution(const CpScoreInput& input, const at::Tensor& context_lse,
+                           int64_t sequence, int64_t begin, int64_t end, int64_t vocab_size);
+
+// ---- the mixture of one row, in log space (SPEC.md section 3)
+// -------------------------------------------------
+struct MixtureInput {       // all [N], accumulation dtype
+  at::Tensor vocab_lse;     // u
+  at::Tensor target_logit;  // l_y
+  at::Tensor copy_logit;    // l_c
+  at::Tensor context_lse;   // M
+  at::Tensor match_lse;     // Lam
+  at::Tensor sink_score;    // a_s
+};
+struct MixtureResult {
+  at::Tensor log_prob;  // [N]; 0 where the row's weight is 0
+  // d(sum_t weight_t * -log_prob_t) by the six inputs, exact zeros where the weight is 0.
+  at::Tensor grad_vocab_lse, grad_target_logit, grad_copy_logit;
+  at::Tensor grad_context_lse, grad_match_lse, grad_sink_score;
+};
+// log P(y) of every row; `counted` bool [N] selects rows, others get 0.
+at::Tensor mixture_log_prob(const MixtureInput& input, const at::Tensor& counted);
+// row_weight [N]: 0 = not counted (selected, never multiplied: 0 * inf stays out).
+MixtureResult mixture_forward_backward(const MixtureInput& input, const at::Tensor& row_weight);
+// log c, log(1-c), log s, log(1-s), by [N]; never by subtraction from one.
+struct MixtureGates {
+  at::Tensor log_copy_gate, log_not_copy, log_sink_mass, log_not_sink;
+};
+MixtureGates mixture_gates(const MixtureInput& input);
+
+// ---- linear cross-entropy: u and l_y without the N x V logits
+// -------------------------------------------------
+struct VocabRows {
+  at::Tensor vocab_lse;     // u [N], accumulation dtype
+  at::Tensor target_logit;  // l_y [N]; logit 0 where the target is -1
+};
+// h [N, D], weight [V, D], targets int64 [N]. Holds chunk_rows x V logits at once (0: chosen so
+// that a chunk takes at most 64 MiB).
+VocabRows linear_cross_entropy(const at::Tensor& h, const at::Tensor& weight,
+                               const at::Tensor& targets, int64_t chunk_rows, OpsKind path);
+// Gradient in the forward: for each chunk of rows [begin, end) calls row_grad with its u and l_y,
+// takes (dL/du, dL/dl_y) back, and does dlogits = g_u exp(l - u) + g_ly [v = y]; dh[chunk] =
+// dlogits W; dweight += dlogits^T h. dh [N, D] is written.
+using RowGrad = std::function<std::pair<at::Tensor, at::Tensor>(int64_t begin, int64_t end,
+                                                                const VocabRows& rows)>;
+void linear_cross_entropy_forward_backward(const at::Tensor& h, const at::Tensor& weight,
+                                           const at::Tensor& targets, int64_t chunk_rows,
+                                           const RowGrad& row_grad, const at::Tensor& dh,
+                                           const at::Tensor& dweight, OpsKind path);
+
+}  // namespace cplm::ops

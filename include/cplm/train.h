@@ -1,0 +1,90 @@
+// Training: the learning-rate schedule, the optimizer, one step, and the loop around it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cplm/checkpoint.h"
+#include "cplm/config.h"
+#include "cplm/data.h"
+#include "cplm/model.h"
+
+namespace cplm {
+
+// ---- schedule
+// -------------------------------------------------------------------------------------------
+// Learning rate of update n = 1 .. total_steps; a pure function. Warm-up: peak n / W. WSD with
+// N = round(decay_fraction S) steps of decay, k = max(0, n - 1 - (S - N)): linear
+// min + (peak - min)(N - k)/N, sqrt: ... (1 - sqrt(k/N)), cosine: ... (1 + cos(pi k/N))/2. cosine:
+// the last shape over all steps after warm-up. The smaller of warm-up and decay rules where they
+// overlap.
+double learning_rate(const ScheduleConfig& schedule, double peak, int64_t total_steps,
+                     int64_t update);
+// Steps before the decay starts (total_steps when there is none).
+int64_t steps_before_decay(const ScheduleConfig& schedule, int64_t total_steps);
+
+// ---- optimizer
+// ------------------------------------------------------------------------------------------ AdamW
+// (decoupled decay) over the flat buffers. A tensor whose name matches a no_decay pattern
+// (`*` and `?`) is not decayed; every other is, norms and embeddings included.
+class AdamW {
+ public:
+  AdamW(ParameterStore& parameters, const OptimizerConfig& config);
+  // Updates the weights unless blocked (float32 scalar on the device, 1 = do nothing, and Adam's
+  // own step stands still).
+  void step(double learning_rate, const at::Tensor& blocked);
+  // exp_avg.NAME, exp_avg_sq.NAME (views), and adam_step.
+  NamedTensors named_state() const;
+  static bool decays(const std::string& name, const OptimizerConfig& config);
+
+ private:
+  struct Run {  // neighbours in the flat buffers with equal decay
+    int64_t begin, end;
+    double weight_decay;
+  };
+  ParameterStore& parameters_;
+  OptimizerConfig config_;
+  std::vector<Run> runs_;
+  at::Tensor exp_avg_, exp_avg_sq_, adam_step_;
+};
+
+// ---- one step
+// ---------------------------------------------------------------------------------------------
+struct StepOptions {
+  int64_t micro_batch = 1;
+  bool document_mask = false;
+  double grad_clip = 1.0;  // 0: never
+};
+// What a step tells the host, float64 [3] on the device: sum of -log P, gradient norm before
+// clipping, and 1 when either is not finite.
+using StepNumbers = at::Tensor;
+// Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
+// `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and
+// stays: such a batch, and any after it, never reaches the weights. Reads nothing back from the
+// device.
+StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
+                       double learning_rate, const StepOptions& options, const at::Tensor& blocked);
+
+// ---- the loop
+// -----------------------------------------------------------------------------------------------
+struct TrainOptions {
+  std::string resume = "auto";  // auto, none, or a checkpoint's path
+  bool overwrite = false;
+  std::optional<int64_t> stop_after;  // steps of this call, then save and end as a signal would
+};
+enum class RunOutcome { kFinished, kAlreadyFinished, kStopped };
+// The whole of `cplm train`. Errors end it with Error and the exit code that belongs to them.
+RunOutcome train(const Config& config, const TrainOptions& options);
+
+// cpu or cuda for train.device; Error(kBadConfig) when the asked one is not there.
+at::Device resolve_device(Device device);
+// Sets LibTorch's thread count; 0: all cores this process may use. Returns the count.
+int set_threads(int64_t threads);
+
+}  // namespace cplm

@@ -1,0 +1,53 @@
+// The stack of blocks. A hybrid is a list of layer kinds, not a class.
+#include "model/backbone.h"
+
+#include <ATen/ops/zeros_like.h>
+
+namespace cplm {
+
+Backbone::Backbone(ParameterStore& store, const ModelConfig& config)
+    : store_(store), config_(config) {
+  embedding_ = store.add(
+      {{"model.embed_tokens.weight", {config.vocab_size, config.hidden_size}, Init::kNormal}});
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    blocks_.emplace_back(store, config, layer);
+  }
+  norm_ = store.add({{"model.norm.weight", {config.hidden_size}, Init::kOne}});
+}
+
+const ops::RopeTable& Backbone::rope(int64_t num_positions, const at::TensorOptions& options) {
+  if (!rope_.cos.defined() || rope_.cos.size(0) < num_positions) {
+    rope_ = ops::rope_table(num_positions, config_.head_dim(), config_.rope_theta, options);
+  }
+  return rope_;
+}
+
+at::Tensor Backbone::forward(const ModelInput& input, OpsKind ops, BackboneSaved* saved) {
+  at::Tensor x = ops::embedding(store_[embedding_].value, input.ids);
+  SequenceContext context{rope(input.ids.size(1), x.options()), input.document_start, ops};
+  if (saved != nullptr) saved->blocks.resize(blocks_.size());
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    x = blocks_[i].forward(x, context, saved != nullptr ? &saved->blocks[i] : nullptr);
+  }
+  auto norm = ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, ops);
+  if (saved != nullptr) {
+    saved->context = context;
+    saved->x = x;
+    saved->rstd = norm.rstd;
+  }
+  return norm.y;
+}
+
+void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved) {
+  const SequenceContext& context = saved.context;
+  const at::Tensor dx = at::zeros_like(saved.x);
+  ops::rms_norm_backward(dh, saved.x, saved.rstd, store_[norm_].value, dx, store_[norm_].grad,
+                         context.ops);
+  saved.x.reset();
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    blocks_[i].backward(dx, context, std::move(saved.blocks[i]));
+  }
+  ops::add_embedding_grad(dx, input.ids, store_[embedding_].grad);
+}
+
+}  // namespace cplm

@@ -1,0 +1,35 @@
+// Embedding, blocks and final norm: token ids [B, T] -> hidden states [B, T, D].
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/block.h"
+
+namespace cplm {
+
+struct BackboneSaved {
+  SequenceContext context;
+  std::vector<BlockSaved> blocks;
+  at::Tensor x, rstd;  // input of the final norm
+};
+
+class Backbone {
+ public:
+  Backbone(ParameterStore& store, const ModelConfig& config);
+  // saved: null for a pass without backward.
+  at::Tensor forward(const ModelInput& input, OpsKind ops, BackboneSaved* saved);
+  // dh: gradient of the hidden states; adds every gradient of the backbone, last layer first.
+  void backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved);
+  size_t embedding_index() const { return embedding_; }
+
+ private:
+  const ops::RopeTable& rope(int64_t num_positions, const at::TensorOptions& options);
+  ParameterStore& store_;
+  ModelConfig config_;
+  size_t embedding_ = 0, norm_ = 0;
+  std::vector<Block> blocks_;
+  ops::RopeTable rope_;  // for the longest sequence so far
+};
+
+}  // namespace cplm

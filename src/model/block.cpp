@@ -1,0 +1,79 @@
+// Forward and hand-written backward of a block; the residual gradient is updated in place.
+#include "model/block.h"
+
+#include "cplm/base.h"
+
+namespace cplm {
+namespace {
+
+std::unique_ptr<Mixer> make_mixer(ParameterStore& store, const ModelConfig& config,
+                                  const std::string& prefix, LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kFull:
+      return make_attention_mixer(store, config, prefix + "self_attn.", 0);
+    case LayerKind::kSliding:
+      return make_attention_mixer(store, config, prefix + "self_attn.", config.sliding_window);
+    case LayerKind::kLinear:
+      break;
+  }
+  throw Error("[model] layer kind linear_attention is not built", ExitCode::kBadConfig);
+}
+
+}  // namespace
+
+Block::Block(ParameterStore& store, const ModelConfig& config, int64_t layer)
+    : store_(store), eps_(config.rms_norm_eps) {
+  const std::string prefix = str("model.layers.", layer, ".");
+  const int64_t width = config.hidden_size, mlp_width = config.intermediate_size;
+  input_norm_ = store.add({{prefix + "input_layernorm.weight", {width}, Init::kOne}});
+  mixer_ = make_mixer(store, config, prefix, config.layer_types.at(static_cast<size_t>(layer)));
+  mlp_norm_ = store.add({{prefix + "post_attention_layernorm.weight", {width}, Init::kOne}});
+  gate_up_ = store.add({{prefix + "mlp.gate_proj.weight", {mlp_width, width}, Init::kNormal},
+                        {prefix + "mlp.up_proj.weight", {mlp_width, width}, Init::kNormal}});
+  down_ = store.add({{prefix + "mlp.down_proj.weight", {width, mlp_width}, Init::kNormalResidual}});
+}
+
+at::Tensor Block::forward(const at::Tensor& x, const SequenceContext& context,
+                          BlockSaved* saved) const {
+  auto norm = ops::rms_norm(x, store_[input_norm_].value, eps_, context.ops);
+  at::Tensor x_mid =
+      mixer_->forward(norm.y, context, saved != nullptr ? &saved->mixer : nullptr).add_(x);
+  auto norm_mid = ops::rms_norm(x_mid, store_[mlp_norm_].value, eps_, context.ops);
+  const at::Tensor gate_up = ops::linear(norm_mid.y, store_.stacked_value(gate_up_, 2));
+  at::Tensor y = ops::linear(ops::swiglu(gate_up, context.ops), store_[down_].value).add_(x_mid);
+  if (saved != nullptr) {
+    saved->x = x;
+    saved->rstd = norm.rstd;
+    saved->x_mid = x_mid;
+    saved->rstd_mid = norm_mid.rstd;
+    saved->gate_up = gate_up;
+  }
+  return y;
+}
+
+void Block::mlp_backward(const at::Tensor& dx, const SequenceContext& context,
+                         BlockSaved& saved) const {
+  at::Tensor act = ops::linear_input_grad(dx, store_[down_].value);
+  ops::swiglu_backward_(act, saved.gate_up, context.ops);  // act and, in gate_up, its gradient
+  ops::add_linear_weight_grad(dx, act, store_[down_].grad);
+  act.reset();
+  const at::Tensor normed =
+      ops::rms_norm_apply(saved.x_mid, saved.rstd_mid, store_[mlp_norm_].value, context.ops);
+  ops::add_linear_weight_grad(saved.gate_up, normed, store_.stacked_grad(gate_up_, 2));
+  const at::Tensor dnormed =
+      ops::linear_input_grad(saved.gate_up, store_.stacked_value(gate_up_, 2));
+  saved.gate_up.reset();
+  ops::rms_norm_backward(dnormed, saved.x_mid, saved.rstd_mid, store_[mlp_norm_].value, dx,
+                         store_[mlp_norm_].grad, context.ops);
+}
+
+void Block::backward(const at::Tensor& dx, const SequenceContext& context, BlockSaved saved) const {
+  mlp_backward(dx, context, saved);
+  const at::Tensor normed =
+      ops::rms_norm_apply(saved.x, saved.rstd, store_[input_norm_].value, context.ops);
+  const at::Tensor dnormed = mixer_->backward(dx, normed, context, std::move(saved.mixer));
+  ops::rms_norm_backward(dnormed, saved.x, saved.rstd, store_[input_norm_].value, dx,
+                         store_[input_norm_].grad, context.ops);
+}
+
+}  // namespace cplm

@@ -1,0 +1,34 @@
+// One decoder block: x + mixer(norm(x)), then x + SwiGLU MLP(norm(x)).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "model/mixer.h"
+
+namespace cplm {
+
+// Kept from forward for backward, about 6 D + 2 F numbers a position; normed inputs are made again.
+struct BlockSaved {
+  at::Tensor x, rstd;          // block input [B, T, D] and its norm's statistics
+  at::Tensor x_mid, rstd_mid;  // after the mixer
+  at::Tensor gate_up;          // [B, T, 2F]
+  std::unique_ptr<MixerSaved> mixer;
+};
+
+class Block {
+ public:
+  Block(ParameterStore& store, const ModelConfig& config, int64_t layer);
+  at::Tensor forward(const at::Tensor& x, const SequenceContext& context, BlockSaved* saved) const;
+  // `dx` comes with the gradient of the block's output and leaves with that of its input.
+  void backward(const at::Tensor& dx, const SequenceContext& context, BlockSaved saved) const;
+
+ private:
+  void mlp_backward(const at::Tensor& dx, const SequenceContext& context, BlockSaved& saved) const;
+  ParameterStore& store_;
+  double eps_;
+  size_t input_norm_ = 0, mlp_norm_ = 0, gate_up_ = 0, down_ = 0;
+  std::unique_ptr<Mixer> mixer_;
+};
+
+}  // namespace cplm

@@ -1,0 +1,245 @@
+// The LM head with its <copy> logit, the Copy-Paste head, and the mixture of both (SPEC.md sections
+// 2 and 3). Copy scores come first, so that one pass over the logits ends in their gradient.
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+
+#include "cplm/base.h"
+#include "model/head.h"
+
+namespace cplm {
+namespace {
+
+at::Tensor flat_rows(const at::Tensor& x) { return x.view({-1, x.size(-1)}); }
+
+// Queries and keys of the copy scores, and what their backward needs.
+struct CopyProjection {
+  at::Tensor raw;             // [N, 2D] = h [Wq; Wk]^T
+  at::Tensor q_rstd, k_rstd;  // qk_norm only
+  at::Tensor q_sink;          // [N, D], q as the sink sees it: normed, not rotated
+  at::Tensor q, k;            // [B, T, D], as the context sees them
+  at::Tensor sink_score;      // [N]
+};
+
+class CopyHead : public Head {
+ public:
+  CopyHead(ParameterStore& store, const ModelConfig& config, const ModelOptions& options,
+           size_t embedding)
+      : store_(store),
+        config_(config),
+        options_(options),
+        lm_(lm_weight_index(store, config, embedding)) {
+    const int64_t width = config.hidden_size;
+    copy_token_ = store.add({{"copy_token.weight", {width}, Init::kNormal}});
+    projection_ = store.add({{"cp_head.q_proj.weight", {width, width}, Init::kNormal},
+                             {"cp_head.k_proj.weight", {width, width}, Init::kNormal}});
+    sink_ = store.add({{"cp_head.sink", {width}, Init::kZero}});
+    scale_ = 1.0 / std::sqrt(static_cast<double>(width));
+  }
+
+  at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input, double target_weight,
+                              const at::Tensor& dh) override;
+  PositionScores score(const at::Tensor& h, const ModelInput& input) override;
+  at::Tensor distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,
+                          int64_t begin, int64_t end, CopyMode mode) override;
+
+ private:
+  CopyProjection project(const at::Tensor& h);
+  void project_backward(const CopyProjection& p, const at::Tensor& h, const at::Tensor& dq,
+                        const at::Tensor& dk, const at::Tensor& grad_sink_score,
+                        const at::Tensor& dh);
+  ops::CpScoreInput score_input(const CopyProjection& p, const ModelInput& input) const;
+  const ops::RopeTable& rope(int64_t positions, const at::TensorOptions& options);
+  at::Tensor wide(const at::Tensor& x) const {
+    return x.to(ops::accumulation_dtype(x.scalar_type()));
+  }
+  at::Tensor copy_logit(const at::Tensor& rows) const {
+    return wide(rows).mv(wide(store_[copy_token_].value));
+  }
+
+  ParameterStore& store_;
+  ModelConfig config_;
+  ModelOptions options_;
+  size_t lm_ = 0, copy_token_ = 0, projection_ = 0, sink_ = 0;
+  double scale_ = 1.0;
+  ops::RopeTable rope_;
+};
+
+const ops::RopeTable& CopyHead::rope(int64_t positions, const at::TensorOptions& options) {
+  if (!rope_.cos.defined() || rope_.cos.size(0) < positions) {
+    rope_ = ops::rope_table(positions, config_.hidden_size, config_.rope_theta, options);
+  }
+  return rope_;
+}
+
+CopyProjection CopyHead::project(const at::Tensor& h) {
+  const int64_t width = h.size(2);
+  CopyProjection p;
+  p.raw = ops::linear(flat_rows(h), store_.stacked_value(projection_, 2));
+  at::Tensor q = p.raw.narrow(1, 0, width), k = p.raw.narrow(1, width, width);
+  if (config_.copy.qk_norm) {
+    auto q_norm = ops::rms_norm(q, {}, config_.rms_norm_eps, options_.ops);
+    auto k_norm = ops::rms_norm(k, {}, config_.rms_norm_eps, options_.ops);
+    q = q_norm.y;
+    k = k_norm.y;
+    p.q_rstd = q_norm.rstd;
+    p.k_rstd = k_norm.rstd;
+  }
+  p.q_sink = q;
+  p.sink_score = wide(q).mv(wide(store_[sink_].value)).mul_(scale_);
+  p.q = q.reshape(h.sizes());
+  p.k = k.reshape(h.sizes());
+  if (config_.copy.rope) {
+    if (p.q.is_alias_of(q)) p.q = p.q.clone();
+    if (p.k.is_alias_of(k)) p.k = p.k.clone();
+    const ops::RopeTable& table = rope(h.size(1), h.options());
+    ops::rope_(p.q.unsqueeze(2), table, ops::RopeDirection::kForward, options_.ops);
+    ops::rope_(p.k.unsqueeze(2), table, ops::RopeDirection::kForward, options_.ops);
+  }
+  return p;
+}
+
+void CopyHead::project_backward(const CopyProjection& p, const at::Tensor& h, const at::Tensor& dq,
+                                const at::Tensor& dk, const at::Tensor& grad_sink_score,
+                                const at::Tensor& dh) {
+  const int64_t width = h.size(2);
+  if (config_.copy.rope) {
+    const ops::RopeTable& table = rope(h.size(1), h.options());
+    ops::rope_(dq.unsqueeze(2), table, ops::RopeDirection::kInverse, options_.ops);
+    ops::rope_(dk.unsqueeze(2), table, ops::RopeDirection::kInverse, options_.ops);
+  }
+  const at::Tensor dq_rows = flat_rows(dq), dk_rows = flat_rows(dk);
+  const at::Tensor scaled = grad_sink_score.mul(scale_);
+  store_[sink_].grad.add_(wide(p.q_sink).t().mv(scaled));
+  dq_rows.add_(scaled.unsqueeze(1).mul(store_[sink_].value));  // rank one
+  at::Tensor draw = at::zeros_like(p.raw);
+  if (config_.copy.qk_norm) {
+    const auto undo = [&](const at::Tensor& dy, int64_t first, const at::Tensor& rstd) {
+      ops::rms_norm_backward(dy, p.raw.narrow(1, first, width), rstd, {},
+                             draw.narrow(1, first, width), {}, options_.ops);
+    };
+    undo(dq_rows, 0, p.q_rstd);
+    undo(dk_rows, width, p.k_rstd);
+  } else {
+    draw.narrow(1, 0, width).copy_(dq_rows);
+    draw.narrow(1, width, width).copy_(dk_rows);
+  }
+  ops::add_linear_weight_grad(draw, flat_rows(h), store_.stacked_grad(projection_, 2));
+  if (config_.copy.stop_gradient == StopGradient::kNone) {
+    ops::add_linear_input_grad(draw, store_.stacked_value(projection_, 2), flat_rows(dh));
+  }
+}
+
+ops::CpScoreInput CopyHead::score_input(const CopyProjection& p, const ModelInput& input) const {
+  return {p.q,
+          p.k,
+          input.ids,
+          input.targets,
+          input.document_start,
+          config_.copy.include_current,
+          options_.chunks.copy_scores};
+}
+
+at::Tensor CopyHead::forward_backward(const at::Tensor& h, const ModelInput& input,
+                                      double target_weight, const at::Tensor& dh) {
+  const at::Tensor rows_h = flat_rows(h), targets = input.targets.reshape(-1);
+  const CopyProjection p = project(h);
+  const ops::CpScoreInput in = score_input(p, input);
+  const ops::CpScores scores = ops::cp_score(in, options_.ops);
+  const at::Tensor context_lse = scores.context_lse.view(-1), match_lse = scores.match_lse.view(-1);
+  const at::Tensor logit_c = copy_logit(rows_h);
+  const at::Tensor row_weight = targets.ge(0).to(logit_c.scalar_type()).mul_(target_weight);
+
+  ops::MixtureResult all;  // gathered over the chunks
+  all.log_prob = at::zeros_like(logit_c);
+  all.grad_copy_logit = at::zeros_like(logit_c);
+  all.grad_context_lse = at::zeros_like(logit_c);
+  all.grad_match_lse = at::zeros_like(logit_c);
+  all.grad_sink_score = at::zeros_like(logit_c);
+  const auto row_grad = [&](int64_t begin, int64_t end, const ops::VocabRows& rows) {
+    const auto part = [&](const at::Tensor& x) { return x.slice(0, begin, end); };
+    const ops::MixtureResult chunk =
+        ops::mixture_forward_backward({rows.vocab_lse, rows.target_logit, part(logit_c),
+                                       part(context_lse), part(match_lse), part(p.sink_score)},
+                                      part(row_weight));
+    part(all.log_prob).copy_(chunk.log_prob);
+    part(all.grad_copy_logit).copy_(chunk.grad_copy_logit);
+    part(all.grad_context_lse).copy_(chunk.grad_context_lse);
+    part(all.grad_match_lse).copy_(chunk.grad_match_lse);
+    part(all.grad_sink_score).copy_(chunk.grad_sink_score);
+    return std::pair{chunk.grad_vocab_lse, chunk.grad_target_logit};
+  };
+  ops::linear_cross_entropy_forward_backward(rows_h, store_[lm_].value, targets,
+                                             options_.chunks.vocabulary, row_grad, flat_rows(dh),
+                                             store_[lm_].grad, options_.ops);
+
+  store_[copy_token_].grad.add_(wide(rows_h).t().mv(all.grad_copy_logit));
+  if (config_.copy.stop_gradient != StopGradient::kScoresAndGate) {
+    flat_rows(dh).add_(all.grad_copy_logit.unsqueeze(1).mul(store_[copy_token_].value));
+  }
+  const auto [dq, dk] =
+      ops::cp_score_backward(in, scores, all.grad_context_lse.view(input.ids.sizes()),
+                             all.grad_match_lse.view(input.ids.sizes()), options_.ops);
+  project_backward(p, h, dq, dk, all.grad_sink_score, dh);
+  return all.log_prob.view(input.targets.sizes());
+}
+
+PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
+  const at::Tensor rows_h = flat_rows(h), targets = input.targets.reshape(-1);
+  const CopyProjection p = project(h);
+  const ops::CpScores scores = ops::cp_score(score_input(p, input), options_.ops);
+  const ops::VocabRows rows = ops::linear_cross_entropy(rows_h, store_[lm_].value, targets,
+                                                        options_.chunks.vocabulary, options_.ops);
+  const ops::MixtureInput mixture{rows.vocab_lse,
+                                  rows.target_logit,
+                                  copy_logit(rows_h),
+                                  scores.context_lse.view(-1),
+                                  scores.match_lse.view(-1),
+                                  p.sink_score};
+  const at::Tensor counted = targets.ge(0);
+  const ops::MixtureGates gates = ops::mixture_gates(mixture);
+  const auto shaped = [&](const at::Tensor& x) { return x.view(input.ids.sizes()); };
+  const at::Tensor no_copy = rows.target_logit.sub(rows.vocab_lse);
+  return {shaped(ops::mixture_log_prob(mixture, counted)),
+          shaped(at::where(counted, no_copy, at::zeros({}, no_copy.options()))),
+          shaped(gates.log_copy_gate.exp()), shaped(gates.log_sink_mass.exp()),
+          shaped(gates.log_copy_gate.add(gates.log_not_sink).exp_())};
+}
+
+at::Tensor CopyHead::distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,
+                                  int64_t begin, int64_t end, CopyMode mode) {
+  const auto part = [&](const at::Tensor& x) { return x.select(0, sequence).slice(0, begin, end); };
+  const at::Tensor rows_h = part(h);
+  const at::Tensor logits = wide(ops::linear(rows_h, store_[lm_].value));
+  const at::Tensor lm = logits.softmax(-1);
+  if (mode == CopyMode::kNoCopy) return lm;
+
+  const CopyProjection p = project(h);
+  const ops::CpScoreInput in = score_input(p, input);
+  const ops::CpScores scores = ops::cp_score(in, options_.ops);
+  const at::Tensor context_lse = part(scores.context_lse);
+  const at::Tensor copied =
+      ops::cp_distribution(in, scores.context_lse, sequence, begin, end, config_.vocab_size);
+  if (mode == CopyMode::kForceCopy) {  // p_CP, which is p_LM where there is nothing to copy
+    return at::where(context_lse.isneginf().unsqueeze(1), lm, copied);
+  }
+  const at::Tensor logit_c = copy_logit(rows_h);
+  const at::Tensor sink_score = part(p.sink_score.view(input.ids.sizes()));
+  const ops::MixtureGates gates =
+      ops::mixture_gates({logits.logsumexp(-1), {}, logit_c, context_lse, {}, sink_score});
+  const at::Tensor lm_share =
+      gates.log_not_copy.exp().add(gates.log_copy_gate.add(gates.log_sink_mass).exp_());
+  const at::Tensor copy_share = gates.log_copy_gate.add(gates.log_not_sink).exp_();
+  return lm.mul(lm_share.unsqueeze(1)).add_(copied.mul_(copy_share.unsqueeze(1)));
+}
+
+}  // namespace
+
+std::unique_ptr<Head> make_copy_head(ParameterStore& store, const ModelConfig& config,
+                                     const ModelOptions& options, size_t embedding) {
+  return std::make_unique<CopyHead>(store, config, options, embedding);
+}
+
+}  // namespace cplm

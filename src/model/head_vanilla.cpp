@@ -1,0 +1,79 @@
+// The plain LM head: softmax over the V real tokens.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "cplm/base.h"
+#include "model/head.h"
+
+namespace cplm {
+namespace {
+
+class VanillaHead : public Head {
+ public:
+  VanillaHead(ParameterStore& store, const ModelConfig& config, const ModelOptions& options,
+              size_t embedding)
+      : store_(store), options_(options), lm_(lm_weight_index(store, config, embedding)) {}
+
+  at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input, double target_weight,
+                              const at::Tensor& dh) override {
+    const at::Tensor targets = input.targets.reshape(-1);
+    const at::Tensor counted = targets.ge(0);
+    const at::Tensor log_prob =
+        at::empty({targets.size(0)}, h.options().dtype(ops::accumulation_dtype(h.scalar_type())));
+    const at::Tensor weight = counted.to(log_prob.scalar_type()).mul_(target_weight);
+    const auto row_grad = [&](int64_t begin, int64_t end, const ops::VocabRows& rows) {
+      log_prob.slice(0, begin, end)
+          .copy_(select(counted.slice(0, begin, end), rows.target_logit.sub(rows.vocab_lse)));
+      const at::Tensor w = weight.slice(0, begin, end);
+      return std::pair{w, w.neg()};
+    };
+    ops::linear_cross_entropy_forward_backward(rows_of(h), store_[lm_].value, targets,
+                                               options_.chunks.vocabulary, row_grad, rows_of(dh),
+                                               store_[lm_].grad, options_.ops);
+    return log_prob.view(input.targets.sizes());
+  }
+
+  PositionScores score(const at::Tensor& h, const ModelInput& input) override {
+    const at::Tensor targets = input.targets.reshape(-1);
+    const ops::VocabRows rows = ops::linear_cross_entropy(rows_of(h), store_[lm_].value, targets,
+                                                          options_.chunks.vocabulary, options_.ops);
+    const at::Tensor log_prob =
+        select(targets.ge(0), rows.target_logit.sub(rows.vocab_lse)).view(input.targets.sizes());
+    return {log_prob, log_prob, {}, {}, {}};
+  }
+
+  at::Tensor distribution(const at::Tensor& h, const ModelInput&, int64_t sequence, int64_t begin,
+                          int64_t end, CopyMode mode) override {
+    CPLM_CHECK(mode != CopyMode::kForceCopy,
+               "[model.head] force_copy needs a model with head: cplm");
+    const at::Tensor rows = h.select(0, sequence).slice(0, begin, end);
+    return ops::linear(rows, store_[lm_].value)
+        .to(ops::accumulation_dtype(h.scalar_type()))
+        .softmax(-1);
+  }
+
+ private:
+  static at::Tensor rows_of(const at::Tensor& h) { return h.view({-1, h.size(-1)}); }
+  static at::Tensor select(const at::Tensor& counted, const at::Tensor& x) {
+    return at::where(counted, x, at::zeros({}, x.options()));
+  }
+
+  ParameterStore& store_;
+  ModelOptions options_;
+  size_t lm_;
+};
+
+}  // namespace
+
+size_t lm_weight_index(ParameterStore& store, const ModelConfig& config, size_t embedding) {
+  if (config.tie_word_embeddings) return embedding;
+  return store.add({{"lm_head.weight", {config.vocab_size, config.hidden_size}, Init::kNormal}});
+}
+
+std::unique_ptr<Head> make_vanilla_head(ParameterStore& store, const ModelConfig& config,
+                                        const ModelOptions& options, size_t embedding) {
+  return std::make_unique<VanillaHead>(store, config, options, embedding);
+}
+
+}  // namespace cplm

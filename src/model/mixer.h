@@ -1,0 +1,41 @@
+// The sequence mixer of a block: the part that differs between full, sliding and recurrent layers.
+// A mixer maps normed inputs [B, T, D] to outputs [B, T, D] and owns its weights' indices.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cplm/model.h"
+#include "cplm/ops.h"
+
+namespace cplm {
+
+// What all layers of one pass share.
+struct SequenceContext {
+  ops::RopeTable rope;        // at least T positions
+  at::Tensor document_start;  // int64 [B, T] or undefined
+  OpsKind ops = OpsKind::kFused;
+};
+
+// What a mixer keeps from forward for backward; its own kind knows the contents.
+struct MixerSaved {
+  virtual ~MixerSaved() = default;
+};
+
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+  // saved: receives what backward needs; null for a pass without backward.
+  virtual at::Tensor forward(const at::Tensor& x, const SequenceContext& context,
+                             std::unique_ptr<MixerSaved>* saved) const = 0;
+  // Returns dx and adds the weights' gradients; x is the same normed input. Frees what it used.
+  virtual at::Tensor backward(const at::Tensor& dy, const at::Tensor& x,
+                              const SequenceContext& context,
+                              std::unique_ptr<MixerSaved> saved) const = 0;
+};
+
+// prefix: "model.layers.3.self_attn." ; window 0: full attention.
+std::unique_ptr<Mixer> make_attention_mixer(ParameterStore& store, const ModelConfig& config,
+                                            const std::string& prefix, int64_t window);
+
+}  // namespace cplm

@@ -1,0 +1,86 @@
+// Full and sliding-window attention with RoPE and grouped queries.
+#include <ATen/ops/empty.h>
+
+#include "model/mixer.h"
+
+namespace cplm {
+namespace {
+
+struct AttentionSaved : MixerSaved {
+  at::Tensor qkv;  // [B, T, H + 2K, C], q and k rotated
+  ops::AttentionResult result;
+};
+
+class AttentionMixer : public Mixer {
+ public:
+  AttentionMixer(ParameterStore& store, const ModelConfig& config, const std::string& prefix,
+                 int64_t window)
+      : store_(store),
+        heads_(config.num_attention_heads),
+        key_heads_(config.num_key_value_heads),
+        head_dim_(config.head_dim()),
+        window_(window) {
+    const int64_t width = config.hidden_size;
+    qkv_ = store.add({{prefix + "q_proj.weight", {heads_ * head_dim_, width}, Init::kNormal},
+                      {prefix + "k_proj.weight", {key_heads_ * head_dim_, width}, Init::kNormal},
+                      {prefix + "v_proj.weight", {key_heads_ * head_dim_, width}, Init::kNormal}});
+    out_ =
+        store.add({{prefix + "o_proj.weight", {width, heads_ * head_dim_}, Init::kNormalResidual}});
+  }
+
+  at::Tensor forward(const at::Tensor& x, const SequenceContext& context,
+                     std::unique_ptr<MixerSaved>* saved) const override {
+    const int64_t batch = x.size(0), positions = x.size(1);
+    auto kept = std::make_unique<AttentionSaved>();
+    kept->qkv = ops::linear(x, store_.stacked_value(qkv_, 3))
+                    .view({batch, positions, heads_ + 2 * key_heads_, head_dim_});
+    ops::rope_(rotated(kept->qkv), context.rope, ops::RopeDirection::kForward, context.ops);
+    kept->result = ops::attention(input(*kept, context), context.ops);
+    at::Tensor y = ops::linear(kept->result.out.view({batch, positions, heads_ * head_dim_}),
+                               store_[out_].value);
+    if (saved != nullptr) *saved = std::move(kept);
+    return y;
+  }
+
+  at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, const SequenceContext& context,
+                      std::unique_ptr<MixerSaved> saved) const override {
+    auto& kept = static_cast<AttentionSaved&>(*saved);
+    const int64_t batch = x.size(0), positions = x.size(1);
+    const at::Tensor flat_out = kept.result.out.view({batch, positions, heads_ * head_dim_});
+    ops::add_linear_weight_grad(dy, flat_out, store_[out_].grad);
+    const at::Tensor dout =
+        ops::linear_input_grad(dy, store_[out_].value).view(kept.result.out.sizes());
+    const at::Tensor dqkv = at::empty(kept.qkv.sizes(), kept.qkv.options());
+    ops::attention_backward(input(kept, context), kept.result, dout, queries(dqkv), keys(dqkv),
+                            values(dqkv), context.ops);
+    saved.reset();
+    ops::rope_(rotated(dqkv), context.rope, ops::RopeDirection::kInverse, context.ops);
+    const at::Tensor flat = dqkv.view({batch, positions, -1});
+    ops::add_linear_weight_grad(flat, x, store_.stacked_grad(qkv_, 3));
+    return ops::linear_input_grad(flat, store_.stacked_value(qkv_, 3));
+  }
+
+ private:
+  at::Tensor queries(const at::Tensor& qkv) const { return qkv.narrow(2, 0, heads_); }
+  at::Tensor keys(const at::Tensor& qkv) const { return qkv.narrow(2, heads_, key_heads_); }
+  at::Tensor values(const at::Tensor& qkv) const {
+    return qkv.narrow(2, heads_ + key_heads_, key_heads_);
+  }
+  at::Tensor rotated(const at::Tensor& qkv) const { return qkv.narrow(2, 0, heads_ + key_heads_); }
+  ops::AttentionInput input(const AttentionSaved& kept, const SequenceContext& context) const {
+    return {queries(kept.qkv), keys(kept.qkv), values(kept.qkv), context.document_start, window_};
+  }
+
+  ParameterStore& store_;
+  int64_t heads_, key_heads_, head_dim_, window_;
+  size_t qkv_ = 0, out_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_attention_mixer(ParameterStore& store, const ModelConfig& config,
+                                            const std::string& prefix, int64_t window) {
+  return std::make_unique<AttentionMixer>(store, config, prefix, window);
+}
+
+}  // namespace cplm

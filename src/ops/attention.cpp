@@ -1,0 +1,151 @@
+// Causal, windowed, document-masked attention with grouped queries, composed of ATen ops: query
+// blocks against the key range they can see, so cost and memory follow the window.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cplm/base.h"
+#include "cplm/ops.h"
+
+namespace cplm::ops {
+namespace {
+
+struct Block {
+  int64_t query_begin, query_end, key_begin;  // keys end where queries end
+  int64_t queries() const { return query_end - query_begin; }
+  int64_t keys() const { return query_end - key_begin; }
+};
+
+// A window of w wants blocks of about w/2 (twice the waste in masked scores against fewer
+// launches).
+std::vector<Block> make_blocks(int64_t num_positions, int64_t window) {
+  const int64_t rows = window > 0 ? std::clamp<int64_t>(window / 2, 32, 128) : 128;
+  std::vector<Block> blocks;
+  for (int64_t begin = 0; begin < num_positions; begin += rows) {
+    const int64_t key_begin = window > 0 ? std::max<int64_t>(0, begin - window + 1) : 0;
+    blocks.push_back({begin, std::min(begin + rows, num_positions), key_begin});
+  }
+  return blocks;
+}
+
+// bool [1 or B, 1, queries, keys]: true where the key must not be seen.
+at::Tensor hidden_keys(const AttentionInput& in, const Block& block) {
+  const auto options = in.q.options().dtype(at::kLong);
+  const at::Tensor query = at::arange(block.query_begin, block.query_end, options).unsqueeze(1);
+  const at::Tensor key = at::arange(block.key_begin, block.query_end, options).unsqueeze(0);
+  at::Tensor hidden = key.gt(query);
+  if (in.window > 0) hidden.logical_or_(key.le(query.sub(in.window)));
+  hidden = hidden.unsqueeze(0);
+  if (in.document_start.defined()) {
+    const at::Tensor start =
+        in.document_start.narrow(1, block.query_begin, block.queries()).unsqueeze(-1);
+    hidden = hidden.logical_or(key.unsqueeze(0).lt(start));
+  }
+  return hidden.unsqueeze(1);
+}
+
+// Query heads that share a key head become more rows of it: [B, t, K*G, C] -> [B*K, G*t, C].
+at::Tensor group_queries(const at::Tensor& x, const Block& block, int64_t key_heads) {
+  const at::Tensor part = x.narrow(1, block.query_begin, block.queries());
+  const int64_t batch = x.size(0), group = x.size(2) / key_heads, head_dim = x.size(3);
+  return part.view({batch, block.queries(), key_heads, group, head_dim})
+      .permute({0, 2, 3, 1, 4})
+      .reshape({batch * key_heads, group * block.queries(), head_dim});
+}
+
+// The inverse, added to or written into the block's rows of `out` [B, T, H, C].
+void ungroup_queries(const at::Tensor& grouped, const Block& block, int64_t key_heads,
+                     const at::Tensor& out) {
+  const int64_t batch = out.size(0), group = out.size(2) / key_heads, head_dim = out.size(3);
+  out.narrow(1, block.query_begin, block.queries())
+      .view({batch, block.queries(), key_heads, group, head_dim})
+      .copy_(grouped.view({batch, key_heads, group, block.queries(), head_dim})
+                 .permute({0, 3, 1, 2, 4}));
+}
+
+at::Tensor block_keys(const at::Tensor& x, const Block& block) {  // [B*K, keys, C]
+  return x.narrow(1, block.key_begin, block.keys())
+      .permute({0, 2, 1, 3})
+      .reshape({x.size(0) * x.size(2), block.keys(), x.size(3)});
+}
+
+// Masked scaled scores [B*K, G*queries, keys] in the accumulation dtype.
+at::Tensor block_scores(const AttentionInput& in, const Block& block, const at::Tensor& q,
+                        const at::Tensor& k) {
+  const int64_t batch = in.k.size(0), key_heads = in.k.size(2), group = in.q.size(2) / key_heads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(in.q.size(3)));
+  at::Tensor scores =
+      at::bmm(q, k.transpose(1, 2)).to(accumulation_dtype(q.scalar_type())).mul_(scale);
+  scores.view({batch, key_heads * group, block.queries(), block.keys()})
+      .masked_fill_(hidden_keys(in, block), -std::numeric_limits<double>::infinity());
+  return scores;
+}
+
+void check_input(const AttentionInput& in) {
+  CPLM_CHECK(in.q.dim() == 4 && in.k.dim() == 4 && in.k.sizes() == in.v.sizes() &&
+                 in.q.size(0) == in.k.size(0) && in.q.size(1) == in.k.size(1) &&
+                 in.q.size(3) == in.k.size(3),
+             "[ops.attention] expected q [B, T, H, C] and k, v [B, T, K, C], got ", in.q.sizes(),
+             ", ", in.k.sizes(), ", ", in.v.sizes());
+  CPLM_CHECK(in.q.size(2) % in.k.size(2) == 0, "[ops.attention] expected H a multiple of K, got ",
+             in.q.size(2), " and ", in.k.size(2));
+}
+
+}  // namespace
+
+AttentionResult attention(const AttentionInput& in, OpsKind) {
+  check_input(in);
+  const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
+  const int64_t key_heads = in.k.size(2);
+  const auto wide = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
+  AttentionResult result{at::empty(in.q.sizes(), in.q.options()),
+                         at::empty({batch, heads, positions}, wide)};
+  for (const Block& block : make_blocks(positions, in.window)) {
+    at::Tensor scores =
+        block_scores(in, block, group_queries(in.q, block, key_heads), block_keys(in.k, block));
+    const at::Tensor lse = scores.logsumexp(-1, true);
+    const at::Tensor weights = scores.sub_(lse).exp_().to(in.q.scalar_type());
+    ungroup_queries(at::bmm(weights, block_keys(in.v, block)), block, key_heads, result.out);
+    result.lse.narrow(2, block.query_begin, block.queries())
+        .copy_(lse.view({batch, heads, block.queries()}));
+  }
+  return result;
+}
+
+void attention_backward(const AttentionInput& in, const AttentionResult& result,
+                        const at::Tensor& dout, const at::Tensor& dq, const at::Tensor& dk,
+                        const at::Tensor& dv, OpsKind) {
+  const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
+  const int64_t key_heads = in.k.size(2), head_dim = in.q.size(3), group = heads / key_heads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
+  dk.zero_();
+  dv.zero_();
+  const auto add_keys = [&](const at::Tensor& sum, const Block& block, const at::Tensor& part) {
+    sum.narrow(1, block.key_begin, block.keys())
+        .add_(part.view({batch, key_heads, block.keys(), head_dim}).permute({0, 2, 1, 3}));
+  };
+  for (const Block& block : make_blocks(positions, in.window)) {
+    const at::Tensor q = group_queries(in.q, block, key_heads), k = block_keys(in.k, block);
+    const at::Tensor dout_block = group_queries(dout, block, key_heads);
+    const at::Tensor lse = result.lse.narrow(2, block.query_begin, block.queries())
+                               .reshape({batch * key_heads, group * block.queries(), 1});
+    const at::Tensor weights = block_scores(in, block, q, k).sub_(lse).exp_();
+    add_keys(dv, block, at::bmm(weights.transpose(1, 2).to(q.scalar_type()), dout_block));
+    const at::Tensor delta = dout_block.mul(group_queries(result.out, block, key_heads))
+                                 .sum(-1, true, weights.scalar_type());
+    const at::Tensor dscores = at::bmm(dout_block, block_keys(in.v, block).transpose(1, 2))
+                                   .to(weights.scalar_type())
+                                   .sub_(delta)
+                                   .mul_(weights)
+                                   .mul_(scale)
+                                   .to(q.scalar_type());
+    ungroup_queries(at::bmm(dscores, k), block, key_heads, dq);
+    add_keys(dk, block, at::bmm(dscores.transpose(1, 2), q));
+  }
+}
+
+}  // namespace cplm::ops

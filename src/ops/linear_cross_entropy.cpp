@@ -1,0 +1,75 @@
+// The LM head and its cross-entropy statistics by chunks of rows: logits of one chunk at a time in
+// a reused buffer; in training they are overwritten by their gradient at once, never recomputed.
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+
+#include "cplm/base.h"
+#include "cplm/ops.h"
+
+namespace cplm::ops {
+namespace {
+
+int64_t rows_in_chunk(const at::Tensor& weight, int64_t num_rows, int64_t requested) {
+  constexpr int64_t kChunkBytes = 64 << 20;
+  const int64_t row_bytes = weight.size(0) * static_cast<int64_t>(weight.element_size());
+  const int64_t rows = requested > 0 ? requested : std::max<int64_t>(kChunkBytes / row_bytes, 16);
+  return std::max<int64_t>(1, std::min(rows, num_rows));
+}
+
+VocabRows row_statistics(const at::Tensor& logits, const at::Tensor& targets) {
+  const at::ScalarType wide = accumulation_dtype(logits.scalar_type());
+  return {logits.to(wide).logsumexp(-1),
+          logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1).to(wide)};
+}
+
+template <class Body>
+void for_each_chunk(const at::Tensor& h, const at::Tensor& weight, int64_t chunk_rows,
+                    const Body& body) {
+  CPLM_CHECK(h.dim() == 2 && weight.dim() == 2 && h.size(1) == weight.size(1),
+             "[ops.linear_cross_entropy] expected h [N, D] and weight [V, D], got ", h.sizes(),
+             " and ", weight.sizes());
+  const int64_t rows = rows_in_chunk(weight, h.size(0), chunk_rows);
+  const at::Tensor buffer = at::empty({rows, weight.size(0)}, h.options());
+  for (int64_t begin = 0; begin < h.size(0); begin += rows) {
+    const int64_t end = std::min(begin + rows, h.size(0));
+    at::Tensor logits = buffer.narrow(0, 0, end - begin);
+    at::mm_out(logits, h.slice(0, begin, end), weight.t());
+    body(begin, end, logits);
+  }
+}
+
+}  // namespace
+
+VocabRows linear_cross_entropy(const at::Tensor& h, const at::Tensor& weight,
+                               const at::Tensor& targets, int64_t chunk_rows, OpsKind) {
+  const auto wide = h.options().dtype(accumulation_dtype(h.scalar_type()));
+  VocabRows out{at::empty({h.size(0)}, wide), at::empty({h.size(0)}, wide)};
+  for_each_chunk(h, weight, chunk_rows, [&](int64_t begin, int64_t end, const at::Tensor& logits) {
+    const VocabRows rows = row_statistics(logits, targets.slice(0, begin, end));
+    out.vocab_lse.slice(0, begin, end).copy_(rows.vocab_lse);
+    out.target_logit.slice(0, begin, end).copy_(rows.target_logit);
+  });
+  return out;
+}
+
+void linear_cross_entropy_forward_backward(const at::Tensor& h, const at::Tensor& weight,
+                                           const at::Tensor& targets, int64_t chunk_rows,
+                                           const RowGrad& row_grad, const at::Tensor& dh,
+                                           const at::Tensor& dweight, OpsKind) {
+  for_each_chunk(h, weight, chunk_rows, [&](int64_t begin, int64_t end, at::Tensor& logits) {
+    const at::Tensor chunk_targets = targets.slice(0, begin, end);
+    const VocabRows rows = row_statistics(logits, chunk_targets);
+    const auto [grad_lse, grad_target] = row_grad(begin, end, rows);
+    logits.sub_(rows.vocab_lse.unsqueeze(1)).exp_().mul_(grad_lse.unsqueeze(1));
+    logits.scatter_add_(1, chunk_targets.clamp_min(0).unsqueeze(1),
+                        grad_target.to(logits.scalar_type()).unsqueeze(1));
+    at::Tensor dh_chunk = dh.slice(0, begin, end);
+    at::mm_out(dh_chunk, logits, weight);
+    add_linear_weight_grad(logits, h.slice(0, begin, end), dweight);
+  });
+}
+
+}  // namespace cplm::ops

@@ -1,0 +1,33 @@
+// Where a run computes.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <sched.h>
+
+#include "cplm/base.h"
+#include "cplm/train.h"
+
+namespace cplm {
+
+at::Device resolve_device(Device device) {
+  const bool cuda = at::hasCUDA();
+  if (device == Device::kCuda && !cuda) {
+    throw Error(
+        "train.device: expected a CUDA device, found none (this build or machine has no CUDA); "
+        "use device: cpu, or build with the cuda preset on a machine with an NVIDIA driver",
+        ExitCode::kBadConfig);
+  }
+  return device == Device::kCpu || !cuda ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+}
+
+int set_threads(int64_t threads) {
+  if (threads == 0) {
+    cpu_set_t allowed;
+    CPLM_CHECK(::sched_getaffinity(0, sizeof allowed, &allowed) == 0,
+               "cannot read the process's CPU set");
+    threads = CPU_COUNT(&allowed);
+  }
+  at::set_num_threads(static_cast<int>(threads));
+  return static_cast<int>(threads);
+}
+
+}  // namespace cplm

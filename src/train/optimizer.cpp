@@ -1,0 +1,60 @@
+// Fused AdamW on whole runs of the flat buffers.
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <fnmatch.h>
+
+#include "cplm/train.h"
+
+namespace cplm {
+
+bool AdamW::decays(const std::string& name, const OptimizerConfig& config) {
+  for (const std::string& pattern : config.no_decay) {
+    if (::fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return false;
+  }
+  return true;
+}
+
+AdamW::AdamW(ParameterStore& parameters, const OptimizerConfig& config)
+    : parameters_(parameters), config_(config) {
+  const auto options = parameters.flat_grad().options();
+  exp_avg_ = at::zeros_like(parameters.flat_grad());
+  exp_avg_sq_ = at::zeros_like(parameters.flat_grad());
+  adam_step_ = at::zeros({}, options.dtype(at::kFloat));
+  for (const Parameter& p : parameters.all()) {
+    const double decay = decays(p.name, config) ? config.weight_decay : 0.0;
+    if (runs_.empty() || runs_.back().weight_decay != decay) {
+      runs_.push_back({p.offset, p.offset + p.numel, decay});
+    } else {
+      runs_.back().end = p.offset + p.numel;  // padding between groups is zero and stays so
+    }
+  }
+}
+
+void AdamW::step(double learning_rate, const at::Tensor& blocked) {
+  adam_step_.add_(blocked.neg().add_(1.0));
+  for (const Run& run : runs_) {
+    const auto part = [&](const at::Tensor& flat) {
+      return flat.narrow(0, run.begin, run.end - run.begin);
+    };
+    at::_fused_adamw_({part(parameters_.flat_value())}, {part(parameters_.flat_grad())},
+                      {part(exp_avg_)}, {part(exp_avg_sq_)}, {}, {adam_step_}, learning_rate,
+                      config_.betas[0], config_.betas[1], run.weight_decay, config_.eps,
+                      /*amsgrad=*/false,
+                      /*maximize=*/false, /*grad_scale=*/{}, blocked);
+  }
+}
+
+NamedTensors AdamW::named_state() const {
+  NamedTensors state;
+  for (const auto& [prefix, flat] :
+       {std::pair{"exp_avg.", &exp_avg_}, {"exp_avg_sq.", &exp_avg_sq_}}) {
+    for (const Parameter& p : parameters_.all()) {
+      state.emplace_back(prefix + p.name, flat->narrow(0, p.offset, p.numel).view(p.shape));
+    }
+  }
+  state.emplace_back("adam_step", adam_step_);
+  return state;
+}
+
+}  // namespace cplm

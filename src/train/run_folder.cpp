@@ -1,0 +1,166 @@
+// A run's folder at the start of `cplm train`, and loading into a model.
+#include "train/run_folder.h"
+
+#include <algorithm>
+
+#include "cplm/base.h"
+#include "cplm/checkpoint.h"
+
+namespace cplm {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kRunFiles[] = {"config.yaml",         "tokenizer.json",    "metrics.jsonl",
+                                     "metrics.stale.jsonl", "log.txt",           "validation",
+                                     "checkpoints",         "checkpoints.stale", "latest"};
+
+bool is_used(const fs::path& dir) {
+  return fs::exists(dir / "metrics.jsonl") || !list_checkpoints(dir).empty();
+}
+
+void remove_run_files(const fs::path& dir) {
+  for (const char* name : kRunFiles) {
+    std::error_code error;
+    fs::remove_all(dir / name, error);
+    CPLM_CHECK(!error, (dir / name).string(),
+               ": cannot be removed for --overwrite: ", error.message());
+  }
+}
+
+fs::path explicit_checkpoint(const fs::path& dir, const std::string& path) {
+  const fs::path folder = resolve_checkpoint(path);
+  const CheckpointReader reader(folder, Verify::kSizes);
+  CPLM_CHECK(
+      reader.has_training_state(), folder.string(),
+      ": holds weights but no training state; use train.init_from to start from weights alone");
+  for (const fs::path& moved : set_aside_newer_checkpoints(dir, reader.step())) {
+    log::warn(str("newer checkpoint set aside: ", moved.string()));
+  }
+  return folder;
+}
+
+// The weights of `file` into the parameters; `may_lack` names those that may be absent.
+template <class MayLack>
+void read_parameters(const SafetensorsFile& file, const fs::path& origin,
+                     ParameterStore& parameters, const MayLack& may_lack) {
+  for (const Parameter& p : parameters.all()) {
+    if (file.contains(p.name)) {
+      file.read_into(p.name, p.value);
+    } else {
+      CPLM_CHECK(may_lack(p.name), origin.string(), ": expected tensor ", p.name, ", found none");
+    }
+  }
+  for (const auto& [name, entry] : file.entries()) {
+    if (parameters.find(name) == nullptr) {
+      CPLM_CHECK(may_lack(name), origin.string(), ": tensor ", name, " has no place in this model");
+      log::warn(
+          str(origin.string(), ": tensor ", name, " is left out: this model has no copy head"));
+    }
+  }
+}
+
+bool is_copy_head(const std::string& name) {
+  return name.starts_with("cp_head.") || name.starts_with("copy_token.");
+}
+
+}  // namespace
+
+RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
+  if (config.run.dir.empty()) {
+    throw Error(
+        "run.dir: expected the run's folder, found nothing; set it in the config or by --set "
+        "run.dir=PATH",
+        ExitCode::kBadConfig);
+  }
+  RunFolder folder;
+  folder.path = config.run.dir;
+  make_folders(folder.path);
+  folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
+  if (options.overwrite) {
+    if (options.resume != "none") {
+      throw Error(
+          "--overwrite: expected together with --resume none, found --resume " + options.resume,
+          ExitCode::kBadConfig);
+    }
+    remove_run_files(folder.path);
+  }
+  if (options.resume == "none") {
+    CPLM_CHECK(
+        !is_used(folder.path), folder.path.string(),
+        ": --resume none, but the folder holds a run; take another run.dir, or add --overwrite to "
+        "delete that run");
+  } else if (options.resume == "auto") {
+    if (const auto found = newest_complete(folder.path)) {
+      folder.resume_from = found->path;
+    } else {
+      // A run whose only checkpoints are damaged must not start over unseen.
+      const auto all = list_checkpoints(folder.path);
+      CPLM_CHECK(all.empty(), folder.path.string(), ": no complete checkpoint among ", all.size(),
+                 " (newest: ", all.empty() ? "" : all.front().problem,
+                 "); repair it, or start over with --resume none --overwrite");
+    }
+  } else {
+    folder.resume_from = explicit_checkpoint(folder.path, options.resume);
+  }
+  return folder;
+}
+
+void write_run_files(const fs::path& run_dir, const Config& config) {
+  write_file_atomic(run_dir / "config.yaml",
+                    str("# resolved by cplm ", CPLM_VERSION, "\n", dump_config(config)));
+  for (const DataSource& source : config.data.train) {
+    const auto shards = glob_paths(source.path);
+    if (shards.empty()) continue;
+    const fs::path tokenizer = shards.front().parent_path().parent_path() / "tokenizer.json";
+    if (fs::exists(tokenizer)) {
+      write_file_atomic(run_dir / "tokenizer.json", read_file(tokenizer));
+      return;
+    }
+  }
+}
+
+void check_resumable(const Config& saved, const Config& now) {
+  std::vector<std::string> refused;
+  for (const ConfigChange& change : compare_configs(saved, now)) {
+    const std::string text = str(change.key, ": ", change.before, " -> ", change.now);
+    if (change.allowed) {
+      log::info("config changed since the checkpoint: " + text);
+    } else {
+      refused.push_back(text);
+    }
+  }
+  if (!refused.empty()) {
+    throw Error(str("a resumed run must keep these settings as its checkpoint has them: ",
+                    join(refused, "; "), "; set them back, or take another run.dir"),
+                ExitCode::kBadConfig);
+  }
+}
+
+RunState load_run(const fs::path& folder, const Config& config, ParameterStore& parameters,
+                  AdamW& optimizer) {
+  CheckpointReader reader(folder);
+  const SavedRun saved = run_from_json(reader.state(), (folder / "state.json").string());
+  check_resumable(parse_config(saved.config_yaml, (folder / "state.json").string() + " (config)"),
+                  config);
+  read_parameters(reader.model(), folder / "model.safetensors", parameters,
+                  [](const std::string&) { return false; });
+  for (const auto& [name, tensor] : optimizer.named_state()) {
+    CPLM_CHECK(reader.optimizer().contains(name), (folder / "optimizer.safetensors").string(),
+               ": expected tensor ", name, ", found none");
+    reader.optimizer().read_into(name, tensor);
+  }
+  return saved.state;
+}
+
+void load_weights(const fs::path& checkpoint, const ModelConfig& config,
+                  ParameterStore& parameters) {
+  const fs::path folder = resolve_checkpoint(checkpoint);
+  CheckpointReader reader(folder);
+  const bool has_copy_head = reader.model().contains("copy_token.weight");
+  read_parameters(reader.model(), folder / "model.safetensors", parameters, is_copy_head);
+  log::info(
+      str("weights from ", folder.string(),
+          config.head == HeadKind::kCplm && !has_copy_head ? ", under a fresh copy head" : ""));
+}
+
+}  // namespace cplm

@@ -1,0 +1,32 @@
+// Every counter that must survive a restart besides weights and optimizer tensors: one plain struct
+// and its JSON (state.json).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cplm {
+
+struct RunState {
+  int64_t step = 0;    // updates done
+  int64_t tokens = 0;  // trained positions
+  // The data position is step * G: the order is a pure function of it (cplm/data.h).
+  // Since the last log line: sum of -log P, its targets, steps.
+  double loss_sum = 0;
+  int64_t loss_targets = 0;
+  int64_t log_steps = 0;
+  double grad_norm = 0;  // of the last step
+  bool finished = false;
+};
+
+// config_yaml: the resolved config the run was saved under.
+std::string to_json(const RunState& state, const std::string& config_yaml, int64_t batch_sequences,
+                    uint64_t seed);
+// Error(kFailed) naming `origin` when a field is missing or of another type.
+struct SavedRun {
+  RunState state;
+  std::string config_yaml;
+};
+SavedRun run_from_json(const std::string& text, const std::string& origin);
+
+}  // namespace cplm

@@ -1,0 +1,55 @@
+// One optimizer step: micro-batches, global norm, clipping, the finite check on the device, update.
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "cplm/eval.h"
+#include "cplm/train.h"
+
+namespace cplm {
+namespace {
+
+// Sum of -log P over the batch's counted targets; gradients of their mean are added.
+at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
+                                const StepOptions& options) {
+  const at::Device device = model.options().tensor.device();
+  // With no counted target the gradient is zero, as is the sum it would be divided from.
+  const double target_weight =
+      1.0 / static_cast<double>(std::max<int64_t>(1, batch.counted_targets));
+  at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
+  for (int64_t begin = 0; begin < batch.rows; begin += options.micro_batch) {
+    const int64_t end = std::min(begin + options.micro_batch, batch.rows);
+    const ModelInput input = model_input(batch, begin, end, options.document_mask, device);
+    loss_sum.sub_(model.forward_backward(input, target_weight).sum(at::kDouble));
+  }
+  return loss_sum;
+}
+
+// Scales the gradients so that their norm is at most `limit`, as torch.nn.utils.clip_grad_norm_
+// does.
+void clip(const at::Tensor& flat_grad, const at::Tensor& norm, double limit) {
+  if (limit <= 0) return;
+  flat_grad.mul_(norm.add(1e-6).reciprocal_().mul_(limit).clamp_max_(1.0));
+}
+
+}  // namespace
+
+StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
+                       double learning_rate, const StepOptions& options,
+                       const at::Tensor& blocked) {
+  const at::Tensor& grad = model.parameters().flat_grad();
+  grad.zero_();
+  const at::Tensor loss_sum = accumulate_gradients(model, batch, options);
+  const at::Tensor norm = at::linalg_vector_norm(grad);
+  clip(grad, norm, options.grad_clip);
+  const at::Tensor wide_norm = norm.to(at::kDouble);
+  const at::Tensor bad = loss_sum.add(wide_norm).isfinite().logical_not_();
+  blocked.copy_(at::maximum(blocked, bad.to(blocked.scalar_type())));
+  optimizer.step(learning_rate, blocked);
+  return at::stack({loss_sum, wide_norm, bad.to(at::kDouble)});
+}
+
+}  // namespace cplm
