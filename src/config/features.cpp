@@ -1,0 +1,95 @@
+// Settings that stand in a config without effect: those another value makes pointless, and those
+// whose feature is not built yet. The second table shrinks as features arrive.
+#include <algorithm>
+
+#include "cplm/base.h"
+#include "cplm/config.h"
+
+namespace cplm {
+namespace {
+
+bool has_layer(const Config& config, LayerKind kind) {
+  const auto& layers = config.model.layer_types;
+  return std::find(layers.begin(), layers.end(), kind) != layers.end();
+}
+
+bool has_weights(const Config& config) {
+  const auto& sources = config.data.train;
+  return std::any_of(sources.begin(), sources.end(),
+                     [](const DataSource& source) { return source.weight != DataSource().weight; });
+}
+
+struct Setting {
+  const char* text;  // "key: why"
+  bool (*applies)(const Config&);
+};
+
+constexpr Setting kUnbuilt[] = {
+    {"model.backbone: recurrent (linear_attention layers)",
+     [](const Config& c) { return has_layer(c, LayerKind::kLinear); }},
+    {"model.rope_scaling: YaRN", [](const Config& c) { return c.model.rope_scaling.has_value(); }},
+    {"data.train: weights of several sources",
+     [](const Config& c) { return c.data.train.size() > 1 && has_weights(c); }},
+    {"train.precision: bfloat16",
+     [](const Config& c) { return c.train.precision == Precision::kBFloat16; }},
+    {"train.deterministic: false", [](const Config& c) { return !c.train.deterministic; }},
+    {"train.activation_checkpointing: full or n",
+     [](const Config& c) { return c.train.activation_checkpointing != "none"; }},
+    {"optimizer.shard: true", [](const Config& c) { return c.optimizer.shard; }},
+    {"validation.tasks: evaluations during training",
+     [](const Config& c) { return !c.validation.tasks.empty(); }},
+    {"checkpoint.async: true", [](const Config& c) { return c.checkpoint.async; }},
+    {"on_nonfinite: skip or rewind",
+     [](const Config& c) { return c.on_nonfinite != OnNonfinite::kStop; }},
+};
+
+bool is_vanilla(const Config& c) { return c.model.head == HeadKind::kVanilla; }
+bool has_no_window(const Config& c) { return !has_layer(c, LayerKind::kSliding); }
+bool is_no_hybrid(const Config& c) { return c.model.backbone != "hybrid"; }
+bool never_decays(const Config& c) {
+  const bool empty_decay = c.schedule.name == ScheduleKind::kWsd && c.schedule.decay_fraction == 0;
+  return c.schedule.name == ScheduleKind::kConstant || empty_decay;
+}
+bool is_constant(const Config& c) { return c.schedule.name == ScheduleKind::kConstant; }
+bool is_cosine(const Config& c) { return c.schedule.name == ScheduleKind::kCosine; }
+bool has_no_validation(const Config& c) { return c.data.validation.empty(); }
+
+constexpr Setting kUnused[] = {
+    {"model.copy.stop_gradient: unused with model.head: vanilla", is_vanilla},
+    {"model.copy.include_current: unused with model.head: vanilla", is_vanilla},
+    {"model.copy.rope: unused with model.head: vanilla", is_vanilla},
+    {"model.copy.qk_norm: unused with model.head: vanilla", is_vanilla},
+    {"model.sliding_window: unused without a sliding_attention layer", has_no_window},
+    {"model.full_attention_every: unused unless model.backbone is hybrid", is_no_hybrid},
+    {"data.train weight: unused with one source",
+     [](const Config& c) { return c.data.train.size() == 1 && has_weights(c); }},
+    {"schedule.decay_fraction: unused with schedule.name: constant", is_constant},
+    {"schedule.decay_fraction: unused with schedule.name: cosine", is_cosine},
+    {"schedule.decay_shape: unused with schedule.name: cosine", is_cosine},
+    {"schedule.decay_shape: unused without a decay", never_decays},
+    {"schedule.min_lr: unused without a decay", never_decays},
+    {"validation.every: unused without data.validation", has_no_validation},
+    {"validation.sequences: unused without data.validation", has_no_validation},
+};
+
+template <size_t size>
+std::vector<std::string> texts_of(const Setting (&settings)[size], const Config& config,
+                                  const char* suffix) {
+  std::vector<std::string> texts;
+  for (const Setting& setting : settings) {
+    if (setting.applies(config)) texts.push_back(str(setting.text, suffix));
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::vector<std::string> unused_settings(const Config& config) {
+  return texts_of(kUnused, config, "");
+}
+
+std::vector<std::string> unbuilt_settings(const Config& config) {
+  return texts_of(kUnbuilt, config, ": not built yet");
+}
+
+}  // namespace cplm

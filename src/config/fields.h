@@ -1,0 +1,257 @@
+// Every field of every config struct, once: key, member, rule, unit, meaning. Reading, checking,
+// dumping, comparing and the reference all go through these lists and nothing else.
+#pragma once
+
+#include <limits>
+#include <tuple>
+
+#include "cplm/config.h"
+
+namespace cplm {
+
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+// Largest size of anything that is multiplied by others: keeps every product inside 64 bits.
+constexpr double kMaxSize = 1 << 24;
+constexpr double kMaxCount = 1e15;  // of steps or tokens; exact in a double
+
+struct Rule {
+  double min = -kUnbounded;  // of numbers, and of the numbers in a list
+  double max = kUnbounded;
+  bool above_min = false;        // min itself is not allowed
+  bool below_max = false;        // nor max
+  const char* choices = "";      // of text: "a, b, c"
+  size_t length = 0;             // of a list; 0 is any
+  bool required = false;         // has no default
+  bool may_be_null = false;      // null is "not given"; optional members always may
+  bool fixed_on_resume = false;  // a resumed run must have the checkpoint's value
+};
+
+constexpr Rule kAny{};
+constexpr Rule kSize{.min = 1, .max = kMaxSize, .required = true};
+constexpr Rule kEvery{.min = 0, .max = kMaxCount};  // 0 is never
+
+template <class Struct, class Value>
+struct Field {
+  const char* key;
+  Value Struct::*member;
+  Rule rule;
+  const char* unit;
+  const char* meaning;
+};
+
+template <class Struct, class Value>
+constexpr Field<Struct, Value> field(const char* key, Value Struct::*member, Rule rule,
+                                     const char* unit, const char* meaning) {
+  return {key, member, rule, unit, meaning};
+}
+
+template <class Struct>
+struct Fields;
+
+template <class Type>
+concept HasFields = requires {
+  Fields<Type>::list;
+};
+
+// Calls visit(field) for each field of the struct, in the order listed.
+template <HasFields Struct, class Visit>
+void for_each_field(Visit&& visit) {
+  std::apply([&](const auto&... each) { (visit(each), ...); }, Fields<Struct>::list);
+}
+
+template <>
+struct Fields<RunConfig> {
+  using C = RunConfig;
+  static constexpr auto list =
+      std::make_tuple(field("name", &C::name, kAny, "", "name of the run in tables and pictures"),
+                      field("dir", &C::dir, kAny, "",
+                            "folder of the run, relative to the current one; `train` needs it"),
+                      field("seed", &C::seed, {.min = 0, .fixed_on_resume = true}, "",
+                            "decides initial weights and the order of the data"));
+};
+
+template <>
+struct Fields<RopeScalingConfig> {
+  using C = RopeScalingConfig;
+  static constexpr auto list = std::make_tuple(
+      field("rope_type", &C::rope_type, {.choices = "yarn"}, "", "how positions are stretched"),
+      field("factor", &C::factor, {.min = 1, .required = true}, "",
+            "longest context / original_max_position_embeddings"),
+      field("original_max_position_embeddings", &C::original_max_position_embeddings, kSize,
+            "tokens", "the context that the weights were trained with"));
+};
+
+template <>
+struct Fields<CopyConfig> {
+  using C = CopyConfig;
+  static constexpr auto list = std::make_tuple(
+      field("stop_gradient", &C::stop_gradient, kAny, "",
+            "where the hidden state is detached: nowhere, before the copy scores, or before the "
+            "copy gate too"),
+      field("include_current", &C::include_current, kAny, "",
+            "whether position t may copy its own token"),
+      field("rope", &C::rope, kAny, "", "rotate copy queries and keys by position"),
+      field("qk_norm", &C::qk_norm, kAny, "", "divide copy queries and keys by their RMS"));
+};
+
+template <>
+struct Fields<ModelConfig> {
+  using C = ModelConfig;
+  static constexpr auto list = std::make_tuple(
+      field("vocab_size", &C::vocab_size, kSize, "tokens", "vocabulary, without the `<copy>` row"),
+      field("hidden_size", &C::hidden_size, kSize, "",
+            "width D; a multiple of num_attention_heads, with an even quotient"),
+      field("num_hidden_layers", &C::num_hidden_layers, {.min = 1, .max = 10'000, .required = true},
+            "", "layers L"),
+      field("num_attention_heads", &C::num_attention_heads, kSize, "", "query heads"),
+      field("num_key_value_heads", &C::num_key_value_heads, kSize, "",
+            "key and value heads; divides num_attention_heads"),
+      field("intermediate_size", &C::intermediate_size, kSize, "", "width of the MLP"),
+      field("rope_theta", &C::rope_theta, {.min = 0, .above_min = true}, "",
+            "base of the rotary frequencies"),
+      field("rope_scaling", &C::rope_scaling, kAny, "", "YaRN, or null"),
+      field("rms_norm_eps", &C::rms_norm_eps, {.min = 0, .above_min = true}, "",
+            "added to the mean square"),
+      field("initializer_range", &C::initializer_range, {.min = 0}, "",
+            "standard deviation of the initial matrices"),
+      field("tie_word_embeddings", &C::tie_word_embeddings, kAny, "",
+            "whether the LM head is the embedding"),
+      field("backbone", &C::backbone,
+            {.choices = "full, sliding, hybrid, recurrent", .may_be_null = true}, "",
+            "which layers there are; give this or layer_types"),
+      field("layer_types", &C::layer_types, {.may_be_null = true}, "",
+            "the kind of each layer, num_hidden_layers of them; by backbone when absent"),
+      field("sliding_window", &C::sliding_window, {.min = 1, .max = kMaxSize}, "tokens",
+            "positions that a sliding layer sees, its own included"),
+      field("full_attention_every", &C::full_attention_every, {.min = 1, .max = 10'000}, "layers",
+            "hybrid: layers n, 2n, 3n ... are full"),
+      field("head", &C::head, kAny, "", "LM head alone, or with the Copy-Paste head"),
+      field("copy", &C::copy, kAny, "", "settings of the Copy-Paste head"));
+};
+
+template <>
+struct Fields<DataSource> {
+  using C = DataSource;
+  static constexpr auto list =
+      std::make_tuple(field("path", &C::path, {.required = true}, "", "glob of HDF5 shards"),
+                      field("weight", &C::weight, {.min = 0, .above_min = true}, "",
+                            "its share of the tokens, relative to the others"));
+};
+
+template <>
+struct Fields<DataConfig> {
+  using C = DataConfig;
+  static constexpr auto list = std::make_tuple(
+      field("train", &C::train, {.required = true, .fixed_on_resume = true}, "",
+            "globs of training shards, relative to the current folder; each a text or a map "
+            "{path, weight}"),
+      field("validation", &C::validation, kAny, "", "globs of validation shards"),
+      field("sequence_length", &C::sequence_length,
+            {.min = 1, .max = kMaxSize, .fixed_on_resume = true}, "tokens",
+            "positions T of a sequence"),
+      field("intra_document_mask", &C::intra_document_mask, kAny, "",
+            "neither attention nor the copy head crosses a document's start"));
+};
+
+template <>
+struct Fields<TrainConfig> {
+  using C = TrainConfig;
+  static constexpr auto list = std::make_tuple(
+      field("total_tokens", &C::total_tokens, {.min = 1, .max = kMaxCount}, "tokens",
+            "length of the run; give this or steps"),
+      field("steps", &C::steps, {.min = 1, .max = kMaxCount}, "steps",
+            "length of the run; give this or total_tokens"),
+      field("batch_tokens", &C::batch_tokens,
+            {.min = 1, .max = kMaxCount, .required = true, .fixed_on_resume = true}, "tokens",
+            "global batch of an update, whatever the number of ranks; a multiple of "
+            "data.sequence_length"),
+      field("micro_batch", &C::micro_batch, {.min = 1, .max = kMaxSize}, "sequences",
+            "sequences that a rank computes at once"),
+      field("device", &C::device, kAny, "", "where to compute; auto takes a GPU when there is one"),
+      field("precision", &C::precision, kAny, "",
+            "of activations; bfloat16 keeps float32 master weights, float64 is for tests on a CPU"),
+      field("threads", &C::threads, {.min = 0, .max = 4096}, "threads",
+            "on the CPU; 0 is all cores"),
+      field("ops", &C::ops, kAny, "", "fused kernels, or the composed reference"),
+      field("deterministic", &C::deterministic, kAny, "", "bitwise repeatable; false is faster"),
+      field("activation_checkpointing", &C::activation_checkpointing, kAny, "",
+            "which layers recompute their activations: none, full (all), or n (every n-th)"),
+      field("init_from", &C::init_from, kAny, "",
+            "checkpoint whose weights alone the run starts from, or null"));
+};
+
+template <>
+struct Fields<OptimizerConfig> {
+  using C = OptimizerConfig;
+  static constexpr auto list = std::make_tuple(
+      field("name", &C::name, {.choices = "adamw", .fixed_on_resume = true}, "", "the optimizer"),
+      field("lr", &C::lr, {.min = 0, .above_min = true}, "", "peak learning rate"),
+      field("betas", &C::betas, {.min = 0, .max = 1, .below_max = true, .length = 2}, "",
+            "decay of the two running means"),
+      field("eps", &C::eps, {.min = 0, .above_min = true}, "",
+            "added to the root of the second mean"),
+      field("weight_decay", &C::weight_decay, {.min = 0}, "", "decoupled, times the learning rate"),
+      field("no_decay", &C::no_decay, kAny, "",
+            "tensors without weight decay: names or globs (`*` also matches dots)"),
+      field("grad_clip", &C::grad_clip, {.min = 0}, "",
+            "largest global gradient norm; 0 is no clipping"),
+      field("shard", &C::shard, kAny, "", "spread the optimizer's state over the ranks"));
+};
+
+template <>
+struct Fields<ScheduleConfig> {
+  using C = ScheduleConfig;
+  static constexpr auto list = std::make_tuple(
+      field("name", &C::name, kAny, "", "learning rate after the warm-up"),
+      field("warmup_steps", &C::warmup_steps, {.min = 0, .max = kMaxCount}, "steps",
+            "linear rise to the peak"),
+      field("decay_fraction", &C::decay_fraction, {.min = 0, .max = 1}, "",
+            "wsd: share of the run that decays"),
+      field("decay_shape", &C::decay_shape, kAny, "", "wsd: shape of the decay"),
+      field("min_lr", &C::min_lr, {.min = 0}, "", "learning rate at the decay's end"));
+};
+
+template <>
+struct Fields<ValidationConfig> {
+  using C = ValidationConfig;
+  static constexpr auto list = std::make_tuple(
+      field("every", &C::every, kEvery, "steps", "between validations; 0 is only at the end"),
+      field("sequences", &C::sequences, kEvery, "sequences", "the first so many windows; 0 is all"),
+      field("tasks", &C::tasks, kAny, "", "evaluations that run along"));
+};
+
+template <>
+struct Fields<CheckpointConfig> {
+  using C = CheckpointConfig;
+  static constexpr auto list = std::make_tuple(
+      field("every", &C::every, kEvery, "steps", "between checkpoints; 0 is only at the end"),
+      field("keep", &C::keep, {.min = 1, .max = kMaxCount}, "checkpoints",
+            "the newest so many stay"),
+      field("keep_every", &C::keep_every, kEvery, "steps",
+            "checkpoints of these steps stay for ever; 0 is none"),
+      field("async", &C::async, kAny, "", "write while the next steps run"));
+};
+
+template <>
+struct Fields<LogConfig> {
+  using C = LogConfig;
+  static constexpr auto list = std::make_tuple(
+      field("every", &C::every, kEvery, "steps", "between lines of metrics; 0 is never"));
+};
+
+template <>
+struct Fields<Config> {
+  using C = Config;
+  static constexpr auto list = std::make_tuple(
+      field("run", &C::run, kAny, "", ""),
+      field("model", &C::model, {.fixed_on_resume = true}, "", ""),
+      field("data", &C::data, kAny, "", ""), field("train", &C::train, kAny, "", ""),
+      field("optimizer", &C::optimizer, kAny, "", ""),
+      field("schedule", &C::schedule, kAny, "", ""),
+      field("validation", &C::validation, kAny, "", ""),
+      field("checkpoint", &C::checkpoint, kAny, "", ""), field("log", &C::log, kAny, "", ""),
+      field("on_nonfinite", &C::on_nonfinite, kAny, "",
+            "what happens to a step whose loss or gradient is not finite"));
+};
+
+}  // namespace cplm

@@ -1,0 +1,147 @@
+// Rules that span several keys. Each names the place of the key to change and what it depends on.
+#include "config/validate.h"
+
+#include <algorithm>
+
+#include "config/names.h"
+#include "cplm/base.h"
+
+namespace cplm {
+namespace {
+
+class Validator {
+ public:
+  Validator(Config& config, const Places& places)
+      : config_(config), model_(config.model), places_(places) {}
+
+  void run() {
+    check_missing();
+    check_heads();
+    resolve_layers();
+    check_batch();
+    check_length();
+    check_activation_checkpointing();
+    check_precision();
+    check_rates();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& key, const std::string& message) const {
+    fail_at(places_.of(key), str(key, ": ", message));
+  }
+
+  void check_missing() const {
+    const std::vector<std::string> missing = missing_keys(config_, places_);
+    if (missing.empty()) return;
+    const std::string section = missing[0].substr(0, missing[0].rfind('.'));
+    fail_at(places_.of(section),
+            str("missing required ", missing.size() > 1 ? "keys: " : "key: ", join(missing, ", ")));
+  }
+
+  void check_heads() const {
+    const int64_t heads = model_.num_attention_heads, groups = model_.num_key_value_heads;
+    if (model_.hidden_size % heads != 0) {
+      fail("model.hidden_size", str("expected a multiple of model.num_attention_heads (", heads,
+                                    "), found ", model_.hidden_size));
+    }
+    if (model_.head_dim() % 2 != 0) {
+      fail("model.hidden_size", str("expected an even hidden_size / num_attention_heads, since "
+                                    "RoPE rotates pairs, found ",
+                                    model_.hidden_size, " / ", heads, " = ", model_.head_dim()));
+    }
+    if (heads % groups != 0) {
+      fail("model.num_key_value_heads",
+           str("expected a divisor of model.num_attention_heads (", heads, "), found ", groups));
+    }
+  }
+
+  void resolve_layers() {
+    const bool has_layers = !model_.layer_types.empty();
+    if (has_layers && places_.given("model.backbone")) {
+      fail("model.layer_types",
+           str("expected model.layer_types or model.backbone, found both (",
+               places_.of("model.backbone").text(), "); remove one, or set it to null"));
+    }
+    const auto num_layers = static_cast<size_t>(model_.num_hidden_layers);
+    if (has_layers) {
+      model_.backbone.clear();
+      if (model_.layer_types.size() != num_layers) {
+        fail("model.layer_types", str("expected model.num_hidden_layers = ", num_layers,
+                                      " names, found ", model_.layer_types.size()));
+      }
+      return;
+    }
+    if (model_.backbone.empty()) {
+      fail("model.backbone",
+           "expected full, sliding, hybrid or recurrent, or model.layer_types; "
+           "found neither");
+    }
+    for (size_t layer = 1; layer <= num_layers; ++layer) {
+      model_.layer_types.push_back(kind_of_layer(static_cast<int64_t>(layer)));
+    }
+  }
+
+  // Layers count from 1: of a hybrid the 4th, 8th, 12th ... are full.
+  LayerKind kind_of_layer(int64_t layer) const {
+    if (model_.backbone == "sliding") return LayerKind::kSliding;
+    if (model_.backbone == "recurrent") return LayerKind::kLinear;
+    const bool sliding = model_.backbone == "hybrid" && layer % model_.full_attention_every != 0;
+    return sliding ? LayerKind::kSliding : LayerKind::kFull;
+  }
+
+  void check_batch() const {
+    if (config_.train.batch_tokens % config_.data.sequence_length == 0) return;
+    fail("train.batch_tokens",
+         str("expected a multiple of data.sequence_length (", config_.data.sequence_length,
+             "), found ", config_.train.batch_tokens));
+  }
+
+  void check_length() const {
+    const TrainConfig& train = config_.train;
+    if (train.steps && train.total_tokens) {
+      fail("train.steps",
+           str("expected train.steps or train.total_tokens, found both (",
+               places_.of("train.total_tokens").text(), "); remove one, or set it to null"));
+    }
+    if (!train.steps && !train.total_tokens) {
+      fail_at(places_.of("train"), "missing required key: train.total_tokens or train.steps");
+    }
+  }
+
+  void check_activation_checkpointing() const {
+    const std::string& text = config_.train.activation_checkpointing;
+    if (text == "none" || text == "full") return;
+    const bool digits = !text.empty() && text.size() <= 9 && text[0] != '0' &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+    if (digits) return;
+    const std::string near = nearest_name(text, {"none", "full"});
+    fail("train.activation_checkpointing",
+         str("expected none, full, or a whole number n of at least 1, found ",
+             quoted_for_message(text), near.empty() ? "" : "; did you mean " + near + "?"));
+  }
+
+  void check_precision() const {
+    if (config_.train.precision == Precision::kFloat64 && config_.train.device == Device::kCuda) {
+      fail("train.precision",
+           "expected float32 or bfloat16 with train.device cuda, found float64, "
+           "which is for tests on a CPU");
+    }
+  }
+
+  void check_rates() const {
+    if (config_.schedule.min_lr <= config_.optimizer.lr) return;
+    fail("schedule.min_lr",
+         str("expected at most optimizer.lr (", format_double(config_.optimizer.lr), "), found ",
+             format_double(config_.schedule.min_lr)));
+  }
+
+  Config& config_;
+  ModelConfig& model_;
+  const Places& places_;
+};
+
+}  // namespace
+
+void validate(Config& config, const Places& places) { Validator(config, places).run(); }
+
+}  // namespace cplm
