@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-namespace cplm::testing {
+namespace cplm::test {
 namespace {
 
 // Not std::uniform_int_distribution, whose results differ between libraries.
@@ -60,4 +60,4 @@ void make_text_like_shard(const std::filesystem::path& path, int64_t num_tokens,
   write_shard(path, text_like_contents(num_tokens, vocab_size, seed));
 }
 
-}  // namespace cplm::testing
+}  // namespace cplm::test

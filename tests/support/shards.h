@@ -6,7 +6,7 @@
 
 #include "cplm/data.h"
 
-namespace cplm::testing {
+namespace cplm::test {
 
 inline constexpr int64_t kShardEos = 0;
 
@@ -19,4 +19,4 @@ ShardContents text_like_contents(int64_t num_tokens, int64_t vocab_size, uint64_
 void make_text_like_shard(const std::filesystem::path& path, int64_t num_tokens, int64_t vocab_size,
                           uint64_t seed);
 
-}  // namespace cplm::testing
+}  // namespace cplm::test
