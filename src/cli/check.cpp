@@ -1,0 +1,142 @@
+// cplm check: what a config means, without training.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/check_report.h"
+#include "cli/commands.h"
+
+namespace cplm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void heading(const char* text) { std::printf("\n%s\n", text); }
+
+void row(const std::string& name, const std::string& value) {
+  std::printf("  %-22s %s\n", name.c_str(), value.c_str());
+}
+
+std::string gib(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%9.3f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+std::string number(double value, const char* format = "%.4g") {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+void print_counts(const Json& report) {
+  heading("Parameters");
+  for (const auto& [part, count] : report["parameters"].items())
+    row(part, with_commas(count.get<int64_t>()));
+  heading("Memory of one rank (modelled)");
+  for (const auto& [part, bytes] : report["memory"]["parts"].items())
+    row(part, gib(bytes.get<int64_t>()));
+  row("total", gib(report["memory"]["total_bytes"].get<int64_t>()));
+  heading("Work (modelled)");
+  const Json& work = report["work"];
+  row("FLOP a token", number(work["flops_per_token"].get<double>()));
+  row("CP head's share", number(100 * work["copy_head_share"].get<double>(), "%.2f %%"));
+  row("whole run", number(work["modelled_gpu_hours"].get<double>(), "%.3g GPU hours: ") +
+                       work["assumption"].get<std::string>());
+}
+
+// "full_attention x 3, sliding_attention x 1" in the order of the layers.
+std::string layer_runs(const Json& kinds) {
+  std::vector<std::string> runs;
+  for (size_t i = 0; i < kinds.size();) {
+    size_t end = i;
+    while (end < kinds.size() && kinds[end] == kinds[i]) ++end;
+    runs.push_back(str(kinds[i].get<std::string>(), " x ", end - i));
+    i = end;
+  }
+  return join(runs, ", ");
+}
+
+void print_schedule(const Json& report) {
+  heading("Schedule");
+  const Json& schedule = report["schedule"];
+  row("steps", with_commas(schedule["steps"].get<int64_t>()));
+  row("tokens", with_commas(schedule["tokens"].get<int64_t>()));
+  row("sequences a step", with_commas(schedule["batch_sequences"].get<int64_t>()));
+  row("decay starts after", with_commas(schedule["decay_starts_after"].get<int64_t>()));
+  for (const Json& entry : schedule["learning_rates"]) {
+    row("lr of update " + with_commas(entry["update"].get<int64_t>()),
+        number(entry["lr"].get<double>()));
+  }
+  heading("Layers");
+  row("in order", layer_runs(report["layer_types"]));
+  heading("Weight decay");
+  const Json& optimizer = report["optimizer"];
+  row("decay", number(optimizer["weight_decay"].get<double>()));
+  row("decayed tensors", str(optimizer["decayed"].size()));
+  std::vector<std::string> kept = optimizer["not_decayed"];
+  row("not decayed", kept.empty() ? "none" : join(kept, ", "));
+}
+
+void print_windows(const char* name, const Json& data) {
+  if (!data["present"].get<bool>()) {
+    row(name, "absent: " + data["problem"].get<std::string>());
+    return;
+  }
+  row(name,
+      str(with_commas(data["tokens"].get<int64_t>()), " tokens, ",
+          with_commas(data["documents"].get<int64_t>()), " documents, ",
+          data["shards"].get<int64_t>(), " shards, ", with_commas(data["windows"].get<int64_t>()),
+          " windows",
+          data["vocabulary_fits"].get<bool>() ? "" : "; VOCABULARY LARGER THAN model.vocab_size"));
+}
+
+void print_data(const Json& report) {
+  heading("Data");
+  const Json& data = report["data"];
+  print_windows("train", data["train"]);
+  if (data.contains("validation")) print_windows("validation", data["validation"]);
+  if (data.contains("tokens_per_epoch")) {
+    row("tokens an epoch", with_commas(data["tokens_per_epoch"].get<int64_t>()));
+    row("epochs in the run", number(data["epochs"].get<double>()));
+  }
+  const auto list = [&](const char* title, const Json& lines) {
+    if (lines.empty()) return;
+    heading(title);
+    for (const Json& line : lines) std::printf("  %s\n", line.get<std::string>().c_str());
+  };
+  list("Unused settings", report["unused_settings"]);
+  list("Not built yet (train refuses these)", report["not_built_yet"]);
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& app) {
+  struct Arguments {
+    std::string config;
+    std::vector<std::string> overrides;
+    bool json = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "check", "What a config means: sizes, memory, schedule, data; no training");
+  command->add_option("config", arguments->config, "YAML file")->required();
+  command
+      ->add_option("--set", arguments->overrides,
+                   "Override a field: key.path=value (any number of times)")
+      ->allow_extra_args(false);
+  command->add_flag("--json", arguments->json, "JSON for programs");
+  command->footer([] { return "Fields of a config:\n" + config_reference(); });
+  command->callback([arguments] {
+    const Json report = check_report(load_config(arguments->config, arguments->overrides));
+    if (arguments->json) {
+      std::printf("%s\n", report.dump(2).c_str());
+      return;
+    }
+    std::printf("Resolved config\n%s", report["config"].get<std::string>().c_str());
+    print_counts(report);
+    print_schedule(report);
+    print_data(report);
+  });
+}
+
+}  // namespace cplm

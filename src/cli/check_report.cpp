@@ -1,0 +1,139 @@
+// Gathers a config's consequences: parameters, memory, work, schedule, data.
+#include "cli/check_report.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cplm/base.h"
+#include "cplm/data.h"
+#include "cplm/model.h"
+#include "cplm/plan.h"
+#include "cplm/train.h"
+
+namespace cplm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json parameters_json(const Config& config) {
+  const ParameterCounts counts = count_parameters(config.model);
+  Json json{{"total", counts.total}};
+  for (const auto& [part, count] : counts.parts) json[part] = count;
+  return json;
+}
+
+Json memory_json(const Config& config) {
+  const MemoryPlan plan = plan_memory(config);
+  Json json{{"total_bytes", plan.total}};
+  for (const auto& [part, bytes] : plan.parts) json["parts"][part] = bytes;
+  return json;
+}
+
+// The assumption stands beside the number: nobody has measured it.
+Json work_json(const Config& config) {
+  constexpr double kPeakFlops = 989e12, kShareOfPeak = 0.4;  // H100 SXM, dense bf16
+  const WorkPlan work = plan_work(config);
+  const double steps = static_cast<double>(config.total_steps());
+  return {
+      {"flops_per_token", work.flops_per_token},
+      {"copy_head_share", work.copy_head_share},
+      {"flops_per_step", work.flops_per_step},
+      {"modelled_gpu_hours", steps * work.flops_per_step / (kPeakFlops * kShareOfPeak) / 3600.0},
+      {"assumption", "one H100 at 40 % of 989 TFLOP/s (bf16); modelled, not measured"}};
+}
+
+Json schedule_json(const Config& config) {
+  const int64_t steps = config.total_steps();
+  const int64_t decay = steps_before_decay(config.schedule, steps);
+  std::set<int64_t> updates = {1, steps};
+  for (const int64_t update : {config.schedule.warmup_steps / 2, config.schedule.warmup_steps,
+                               decay, decay + 1, decay + (steps - decay) / 2}) {
+    if (update >= 1 && update <= steps) updates.insert(update);
+  }
+  Json table = Json::array();
+  for (const int64_t update : updates) {
+    table.push_back({{"update", update},
+                     {"lr", learning_rate(config.schedule, config.optimizer.lr, steps, update)}});
+  }
+  return {{"steps", steps},
+          {"tokens", steps * config.train.batch_tokens},
+          {"batch_sequences", config.batch_sequences()},
+          {"warmup_steps", config.schedule.warmup_steps},
+          {"decay_starts_after", decay},
+          {"learning_rates", table}};
+}
+
+Json layers_json(const ModelConfig& model) {
+  Json kinds = Json::array();
+  for (const LayerKind kind : model.layer_types) kinds.push_back(name_of(kind));
+  return kinds;
+}
+
+Json decay_json(const Config& config) {
+  Json decayed = Json::array(), kept = Json::array();
+  for (const auto& spec : parameter_specs(config.model)) {
+    (AdamW::decays(spec.name, config.optimizer) ? decayed : kept).push_back(spec.name);
+  }
+  return {
+      {"weight_decay", config.optimizer.weight_decay}, {"decayed", decayed}, {"not_decayed", kept}};
+}
+
+Json windows_json(const std::vector<std::string>& patterns, const Config& config,
+                  WindowSet::ShortWindows short_windows) {
+  Json json{{"patterns", patterns}};
+  try {
+    const WindowSet windows(patterns, config.data.sequence_length, short_windows);
+    int64_t tokens = 0, documents = 0;
+    for (const ShardInfo& shard : windows.shards()) {
+      tokens += shard.token_count;
+      documents += shard.document_count;
+    }
+    json.update({{"present", true},
+                 {"shards", windows.shards().size()},
+                 {"tokens", tokens},
+                 {"documents", documents},
+                 {"windows", windows.size()},
+                 {"vocab_size", windows.vocab_size()}});
+    json["vocabulary_fits"] = windows.vocab_size() <= config.model.vocab_size;
+  } catch (const Error& error) {
+    json.update({{"present", false}, {"problem", error.what()}});
+  }
+  return json;
+}
+
+Json data_json(const Config& config) {
+  std::vector<std::string> train;
+  for (const DataSource& source : config.data.train) train.push_back(source.path);
+  Json json;
+  json["train"] = windows_json(train, config, WindowSet::ShortWindows::kDrop);
+  if (json["train"]["present"].get<bool>()) {
+    const int64_t epoch = json["train"]["windows"].get<int64_t>() * config.data.sequence_length;
+    json["tokens_per_epoch"] = epoch;
+    json["epochs"] = static_cast<double>(config.total_steps() * config.train.batch_tokens) /
+                     static_cast<double>(epoch);
+  }
+  if (!config.data.validation.empty()) {
+    json["validation"] =
+        windows_json(config.data.validation, config, WindowSet::ShortWindows::kKeep);
+  }
+  return json;
+}
+
+}  // namespace
+
+Json check_report(const Config& config) {
+  Json report;
+  report["config"] = dump_config(config);
+  report["parameters"] = parameters_json(config);
+  report["memory"] = memory_json(config);
+  report["work"] = work_json(config);
+  report["schedule"] = schedule_json(config);
+  report["layer_types"] = layers_json(config.model);
+  report["optimizer"] = decay_json(config);
+  report["data"] = data_json(config);
+  report["unused_settings"] = unused_settings(config);
+  report["not_built_yet"] = unbuilt_settings(config);
+  return report;
+}
+
+}  // namespace cplm

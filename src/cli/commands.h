@@ -1,0 +1,17 @@
+// The sub-commands. Each registers its arguments and returns nothing until its callback runs; a
+// callback sets the exit code or throws Error.
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include "cplm/base.h"
+
+namespace cplm {
+
+void add_check_command(CLI::App& app);
+void add_train_command(CLI::App& app, ExitCode& exit_code);
+void add_compare_command(CLI::App& app);
+void add_data_command(CLI::App& app);
+void add_verify_checkpoint_command(CLI::App& app);
+
+}  // namespace cplm

@@ -1,0 +1,77 @@
+// cplm: sub-commands, exit codes, and the only place where exceptions end.
+#include <c10/util/Exception.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdio>
+#include <new>
+
+#include "cli/commands.h"
+
+namespace {
+
+using cplm::ExitCode;
+
+void report(const char* message) {
+  cplm::log::error(message);
+  cplm::log::flush();
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+int run(int argc, char** argv) {
+  CLI::App app{"Pretrain, compare and inspect Copy-Paste language models"};
+  app.name("cplm");
+  app.set_version_flag("--version", "cplm " CPLM_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  std::string level = "info";
+  app.add_option("--log-level", level, "How much to tell")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  app.parse_complete_callback([&] { cplm::log::set_level(level); });
+  ExitCode exit_code = ExitCode::kDone;
+  cplm::add_check_command(app);
+  cplm::add_train_command(app, exit_code);
+  cplm::add_compare_command(app);
+  cplm::add_data_command(app);
+  cplm::add_verify_checkpoint_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    report((std::string(error.what()) + "; see cplm --help").c_str());
+    return static_cast<int>(ExitCode::kBadConfig);
+  }
+  cplm::log::flush();
+  return static_cast<int>(exit_code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const cplm::Error& error) {
+    report(error.what());
+    return static_cast<int>(error.code());
+  } catch (const c10::OutOfMemoryError& error) {
+    report(("out of memory: " + first_line(error.what_without_backtrace()) +
+            "; lower train.micro_batch, or see `cplm check` for the parts")
+               .c_str());
+    return static_cast<int>(ExitCode::kOutOfMemory);
+  } catch (const std::bad_alloc&) {
+    report("out of memory; lower train.micro_batch, or see `cplm check` for the parts");
+    return static_cast<int>(ExitCode::kOutOfMemory);
+  } catch (const c10::Error& error) {
+    const std::string line = first_line(error.what_without_backtrace());
+    report(line.c_str());
+    // LibTorch's CPU allocator reports a failed allocation as a plain error.
+    const bool memory = line.find("not enough memory") != std::string::npos ||
+                        line.find("can't allocate memory") != std::string::npos;
+    return static_cast<int>(memory ? ExitCode::kOutOfMemory : ExitCode::kFailed);
+  } catch (const std::exception& error) {
+    report(first_line(error.what()).c_str());
+    return static_cast<int>(ExitCode::kFailed);
+  }
+}

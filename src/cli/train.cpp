@@ -1,0 +1,47 @@
+// cplm train and cplm compare.
+#include "cplm/train.h"
+
+#include "cli/commands.h"
+#include "cplm/config.h"
+#include "cplm/runs.h"
+
+namespace cplm {
+
+void add_train_command(CLI::App& app, ExitCode& exit_code) {
+  struct Arguments {
+    std::string config;
+    std::vector<std::string> overrides;
+    TrainOptions options;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("train", "Train, or go on from the run's newest complete checkpoint");
+  command->add_option("config", arguments->config, "YAML file")->required();
+  command
+      ->add_option("--set", arguments->overrides,
+                   "Override a field: key.path=value (any number of times)")
+      ->allow_extra_args(false);
+  command->add_option("--resume", arguments->options.resume, "auto, none, or a checkpoint's folder")
+      ->capture_default_str();
+  command->add_flag("--overwrite", arguments->options.overwrite,
+                    "With --resume none: delete the run in the folder");
+  command
+      ->add_option("--stop-after", arguments->options.stop_after,
+                   "Do so many steps, save, and end with code 75")
+      ->check(CLI::PositiveNumber);
+  command->callback([arguments, &exit_code] {
+    const Config config = load_config(arguments->config, arguments->overrides);
+    const RunOutcome outcome = train(config, arguments->options);
+    exit_code = outcome == RunOutcome::kStopped ? ExitCode::kStopped : ExitCode::kDone;
+  });
+}
+
+void add_compare_command(CLI::App& app) {
+  auto options = std::make_shared<CompareOptions>();
+  CLI::App* command = app.add_subcommand("compare", "Compare runs; the first is the baseline");
+  command->add_option("runs", options->runs, "Run folders")->required()->expected(2, -1);
+  command->add_option("--out", options->out, "Folder for compare.json, .csv, .png and .svg");
+  command->callback([options] { compare_runs(*options); });
+}
+
+}  // namespace cplm
