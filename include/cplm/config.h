@@ -25,12 +25,14 @@ struct RunConfig {
   std::string name = "run";
   std::string dir;  // required for train
   uint64_t seed = 1234;
+  bool operator==(const RunConfig&) const = default;
 };
 
 struct RopeScalingConfig {  // YaRN
   std::string rope_type = "yarn";
   double factor = 1.0;
   int64_t original_max_position_embeddings = 0;
+  bool operator==(const RopeScalingConfig&) const = default;
 };
 
 struct CopyConfig {
@@ -38,6 +40,7 @@ struct CopyConfig {
   bool include_current = true;
   bool rope = false;
   bool qk_norm = false;
+  bool operator==(const CopyConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -60,11 +63,13 @@ struct ModelConfig {
   CopyConfig copy;
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
+  bool operator==(const ModelConfig&) const = default;
 };
 
 struct DataSource {
   std::string path;  // a glob
   double weight = 1.0;
+  bool operator==(const DataSource&) const = default;
 };
 
 struct DataConfig {
@@ -72,6 +77,7 @@ struct DataConfig {
   std::vector<std::string> validation;
   int64_t sequence_length = 2048;
   bool intra_document_mask = false;
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct TrainConfig {
@@ -86,6 +92,7 @@ struct TrainConfig {
   bool deterministic = true;
   std::string activation_checkpointing = "none";  // none, full, or a whole number
   std::optional<std::string> init_from;
+  bool operator==(const TrainConfig&) const = default;
 };
 
 struct OptimizerConfig {
@@ -97,6 +104,7 @@ struct OptimizerConfig {
   std::vector<std::string> no_decay;
   double grad_clip = 1.0;
   bool shard = false;
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 struct ScheduleConfig {
@@ -105,12 +113,14 @@ struct ScheduleConfig {
   double decay_fraction = 0.2;
   DecayShape decay_shape = DecayShape::kLinear;
   double min_lr = 0.0;
+  bool operator==(const ScheduleConfig&) const = default;
 };
 
 struct ValidationConfig {
   int64_t every = 500;
   int64_t sequences = 512;
   std::vector<std::string> tasks;
+  bool operator==(const ValidationConfig&) const = default;
 };
 
 struct CheckpointConfig {
@@ -118,10 +128,12 @@ struct CheckpointConfig {
   int64_t keep = 3;
   int64_t keep_every = 0;
   bool async = false;
+  bool operator==(const CheckpointConfig&) const = default;
 };
 
 struct LogConfig {
   int64_t every = 10;
+  bool operator==(const LogConfig&) const = default;
 };
 
 struct Config {
@@ -138,6 +150,7 @@ struct Config {
 
   int64_t batch_sequences() const { return train.batch_tokens / data.sequence_length; }
   int64_t total_steps() const;  // steps, or ceil(total_tokens / batch_tokens)
+  bool operator==(const Config&) const = default;
 };
 
 // Reads a config file with its includes, then applies `overrides` ("key.path=value"), resolves

@@ -67,6 +67,14 @@ std::string value_text(const Value& value) {
   }
 }
 
+template <class Struct, class Value>
+std::string field_text(const Field<Struct, Value>& field, const Value& value) {
+  if constexpr (std::is_same_v<Value, std::string>) {
+    if (*field.rule.choices != '\0') return value;  // one of a few plain words, or a count
+  }
+  return value_text(value);
+}
+
 // backbone and layer_types exclude each other, and total_tokens and steps too: only what was
 // given is written, so that a file which includes the resolved config can still choose.
 bool is_left_out(const Config& config, const std::string& key) {
@@ -98,7 +106,7 @@ std::string dump_config(const Config& config) {
          if (is_left_out(config, section + field.key)) return;
          const auto depth = std::count(section.begin(), section.end(), '.');
          out += std::string(static_cast<size_t>(2 * depth), ' ') + field.key + ":";
-         if constexpr (!HasFields<Value>) out += " " + value_text(value);
+         if constexpr (!HasFields<Value>) out += " " + field_text(field, value);
          out += "\n";
        });
   return out;
@@ -110,7 +118,7 @@ std::map<std::string, std::string> flatten_config(const Config& config) {
        [&]<class Value>(const std::string& section, const auto& field, const Value& value, bool) {
          const std::string key = section + field.key;
          if constexpr (!HasFields<Value>) {
-           if (!is_left_out(config, key)) flat[key] = value_text(value);
+           if (!is_left_out(config, key)) flat[key] = field_text(field, value);
          }
        });
   return flat;
@@ -144,7 +152,7 @@ std::string config_reference() {
          if constexpr (!HasFields<Value>) {
            const std::string unit = *field.unit != '\0' ? str(", ", field.unit) : "";
            const std::string fallback =
-               field.rule.required ? "required" : "`" + value_text(value) + "`";
+               field.rule.required ? "required" : "`" + field_text(field, value) + "`";
            out += str("| `", section, field.key, "` | ", expected_of<Value>(field.rule), unit,
                       " | ", fallback, " | ", field.meaning, " |\n");
          }

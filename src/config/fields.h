@@ -20,6 +20,7 @@ struct Rule {
   bool above_min = false;        // min itself is not allowed
   bool below_max = false;        // nor max
   const char* choices = "";      // of text: "a, b, c"
+  bool or_count = false;         // or a whole number of at least 1
   size_t length = 0;             // of a list; 0 is any
   bool required = false;         // has no default
   bool may_be_null = false;      // null is "not given"; optional members always may
@@ -174,8 +175,9 @@ struct Fields<TrainConfig> {
             "on the CPU; 0 is all cores"),
       field("ops", &C::ops, kAny, "", "fused kernels, or the composed reference"),
       field("deterministic", &C::deterministic, kAny, "", "bitwise repeatable; false is faster"),
-      field("activation_checkpointing", &C::activation_checkpointing, kAny, "",
-            "which layers recompute their activations: none, full (all), or n (every n-th)"),
+      field("activation_checkpointing", &C::activation_checkpointing,
+            {.choices = "none, full", .or_count = true}, "",
+            "which layers recompute their activations: none, all (full), or every n-th"),
       field("init_from", &C::init_from, kAny, "",
             "checkpoint whose weights alone the run starts from, or null"));
 };

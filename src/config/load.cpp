@@ -14,6 +14,21 @@ namespace {
 
 constexpr int kMaxFiles = 1000;  // files that include each other twice grow without bound
 
+// A device or a huge file would fill the memory before any limit of the parser.
+std::string read_config_file(const fs::path& path) {
+  std::error_code ignored;  // read_file reports what is wrong with the path
+  const fs::file_status status = fs::status(path, ignored);
+  const bool regular = fs::is_regular_file(status);
+  if (fs::is_character_file(status) || fs::is_block_file(status)) {
+    throw Error(str("cannot read ", path.string(), ": it is a device"));
+  }
+  if (regular && fs::file_size(path, ignored) > kMaxConfigBytes) {
+    throw Error(str("cannot read ", path.string(), ": expected a config of at most ",
+                    kMaxConfigBytes, " bytes, found ", fs::file_size(path, ignored)));
+  }
+  return read_file(path);
+}
+
 // Reads one file after those it includes, so that its own values win.
 class FileLoader {
  public:
@@ -69,7 +84,7 @@ class FileLoader {
     }
     std::string contents;
     try {
-      contents = read_file(path);
+      contents = read_config_file(path);
     } catch (const Error& error) {
       fail_at(node.place, str("include: ", error.what()));
     }
@@ -117,7 +132,7 @@ void finish(const std::vector<std::string>& overrides, Config& config, Places& p
 Config load_config(const fs::path& path, const std::vector<std::string>& overrides) {
   std::string contents;
   try {
-    contents = read_file(path);
+    contents = read_config_file(path);
   } catch (const Error& error) {
     throw Error(error.what(), ExitCode::kBadConfig);
   }

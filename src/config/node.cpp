@@ -1,6 +1,9 @@
 // How places and values read in error messages.
 #include "config/node.h"
 
+#include <algorithm>
+
+#include "config/utf8.h"
 #include "cplm/base.h"
 
 namespace cplm {
@@ -20,29 +23,26 @@ void fail_at(const Place& place, const std::string& message) {
 
 std::string quoted_for_message(std::string_view text) {
   constexpr size_t kLongest = 80;
-  const bool cut = text.size() > kLongest;
-  if (cut) {
-    text = text.substr(0, kLongest);
-    // Do not end inside a UTF-8 sequence.
-    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0x80) != 0) {
-      const bool lead = (static_cast<unsigned char>(text.back()) & 0x40) != 0;
-      text.remove_suffix(1);
-      if (lead) break;
-    }
-  }
+  constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";
-  for (char c : text) {
-    constexpr char kHex[] = "0123456789abcdef";
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
+  for (size_t i = 0; i < text.size();) {
+    if (i >= kLongest) return out + "...\"";
+    const Utf8Char next = read_utf8(text.substr(i));
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool control =
+        next.code_point < 0x20 || (next.code_point >= 0x7f && next.code_point < 0xa0);
+    if (text[i] == '\n') {
       out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
+    } else if (next.size_bytes == 1 && control) {
       out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else if (next.size_bytes == 0 || control) {
+      out += "?";  // not UTF-8, or a control character of two bytes
     } else {
-      out += c;
+      out += text.substr(i, next.size_bytes);
     }
+    i += std::max<size_t>(next.size_bytes, 1);
   }
-  return out + (cut ? "...\"" : "\"");
+  return out + "\"";
 }
 
 std::string describe(const Node& node) {

@@ -16,6 +16,8 @@ struct Place {
   std::string text() const;  // "FILE:LINE", or the argument
 };
 
+constexpr size_t kMaxConfigBytes = 1 << 20;
+
 struct Entry;
 
 struct Node {

@@ -100,7 +100,8 @@ class Reader {
   void read(const Node& node, const std::string& key, const Rule& rule, std::string& out) {
     const Wanted wanted{key, expected_of<std::string>(rule)};
     out = text_of(node, wanted);
-    if (*rule.choices != '\0') check_choice(node, wanted, split_choices(rule.choices));
+    if (*rule.choices == '\0' || (rule.or_count && is_count(out))) return;
+    check_choice(node, wanted, split_choices(rule.choices));
   }
 
   template <class Enum>
@@ -112,6 +113,12 @@ class Reader {
     for (const auto& entry : EnumNames<Enum>::list) {
       if (node.text == entry.name) out = entry.value;
     }
+  }
+
+  static bool is_count(const std::string& text) {
+    constexpr size_t kMostDigits = 9;
+    return !text.empty() && text.size() <= kMostDigits && text[0] != '0' &&
+           text.find_first_not_of("0123456789") == std::string::npos;
   }
 
   static void check_choice(const Node& node, const Wanted& wanted,

@@ -113,7 +113,7 @@ std::string number_hint(const Node& node) {
     if (word == name) return "it must be finite";
   }
   const size_t before = text.size();
-  std::erase_if(text, [](char c) { return c == '_' || c == ','; });
+  std::erase(text, '_');
   const bool negative = text.starts_with('-');
   const size_t first = text.find_first_not_of('0', negative ? 1 : 0);
   const bool leading_zero = all_digits(text.substr(negative ? 1 : 0, 2)) && text[negative] == '0';

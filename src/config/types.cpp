@@ -8,6 +8,7 @@ namespace {
 
 // A bound as people write it: 16777216, not 1.6777216e+07.
 std::string bound_text(double bound) {
+  if (bound == kMaxCount) return "1e15";  // sixteen digits are hard to count
   if (std::floor(bound) == bound && std::abs(bound) <= kMaxCount) {
     return std::to_string(static_cast<int64_t>(bound));
   }
@@ -30,8 +31,9 @@ std::string expected_number(const char* kind, const Rule& rule) {
   return text;
 }
 
-std::string expected_choice(const std::vector<std::string>& names) {
-  return names.size() == 1 ? names[0] : "one of " + join(names, ", ");
+std::string expected_choice(const std::vector<std::string>& names, bool or_count) {
+  const std::string text = names.size() == 1 ? names[0] : "one of " + join(names, ", ");
+  return or_count ? text + ", or a whole number of at least 1" : text;
 }
 
 std::vector<std::string> split_choices(const char* choices) {

@@ -24,7 +24,7 @@ struct IsOptional<std::optional<T>> : std::true_type {};
 // "a number above 0 and below 1"
 std::string expected_number(const char* kind, const Rule& rule);
 // "one of a, b, c"
-std::string expected_choice(const std::vector<std::string>& names);
+std::string expected_choice(const std::vector<std::string>& names, bool or_count = false);
 std::vector<std::string> split_choices(const char* choices);
 
 template <class Enum>
@@ -56,7 +56,8 @@ std::string expected_of(const Rule& rule) {
     return expected_number("a number", rule);
   } else {
     static_assert(std::is_same_v<Value, std::string>);
-    return *rule.choices != '\0' ? expected_choice(split_choices(rule.choices)) : "text";
+    return *rule.choices != '\0' ? expected_choice(split_choices(rule.choices), rule.or_count)
+                                 : "text";
   }
 }
 

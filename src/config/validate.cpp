@@ -1,9 +1,6 @@
 // Rules that span several keys. Each names the place of the key to change and what it depends on.
 #include "config/validate.h"
 
-#include <algorithm>
-
-#include "config/names.h"
 #include "cplm/base.h"
 
 namespace cplm {
@@ -20,7 +17,6 @@ class Validator {
     resolve_layers();
     check_batch();
     check_length();
-    check_activation_checkpointing();
     check_precision();
     check_rates();
   }
@@ -60,7 +56,7 @@ class Validator {
     if (has_layers && places_.given("model.backbone")) {
       fail("model.layer_types",
            str("expected model.layer_types or model.backbone, found both (",
-               places_.of("model.backbone").text(), "); remove one, or set it to null"));
+               places_.of("model.backbone").text(), "); remove one, or give it as null"));
     }
     const auto num_layers = static_cast<size_t>(model_.num_hidden_layers);
     if (has_layers) {
@@ -101,23 +97,11 @@ class Validator {
     if (train.steps && train.total_tokens) {
       fail("train.steps",
            str("expected train.steps or train.total_tokens, found both (",
-               places_.of("train.total_tokens").text(), "); remove one, or set it to null"));
+               places_.of("train.total_tokens").text(), "); remove one, or give it as null"));
     }
     if (!train.steps && !train.total_tokens) {
       fail_at(places_.of("train"), "missing required key: train.total_tokens or train.steps");
     }
-  }
-
-  void check_activation_checkpointing() const {
-    const std::string& text = config_.train.activation_checkpointing;
-    if (text == "none" || text == "full") return;
-    const bool digits = !text.empty() && text.size() <= 9 && text[0] != '0' &&
-                        text.find_first_not_of("0123456789") == std::string::npos;
-    if (digits) return;
-    const std::string near = nearest_name(text, {"none", "full"});
-    fail("train.activation_checkpointing",
-         str("expected none, full, or a whole number n of at least 1, found ",
-             quoted_for_message(text), near.empty() ? "" : "; did you mean " + near + "?"));
   }
 
   void check_precision() const {

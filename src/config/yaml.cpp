@@ -15,7 +15,6 @@
 namespace cplm {
 namespace {
 
-constexpr size_t kMaxBytes = 1 << 20;
 constexpr size_t kMaxNodes = 100'000;  // aliases of aliases grow without bound
 constexpr size_t kMaxDepth = 32;
 
@@ -165,15 +164,16 @@ class TreeBuilder : public YAML::EventHandler {
 
 // What the parser would misread or report obscurely, found line by line.
 void check_text(std::string_view yaml, const Place& whole) {
-  if (yaml.size() > kMaxBytes) {
-    fail_at(whole, str("expected a config of at most ", kMaxBytes, " bytes, found ", yaml.size()));
+  if (yaml.size() > kMaxConfigBytes) {
+    fail_at(whole,
+            str("expected a config of at most ", kMaxConfigBytes, " bytes, found ", yaml.size()));
   }
   Place place = whole;
   for (size_t i = 0, line_start = 0; i < yaml.size();) {
     const Utf8Char next = read_utf8(yaml.substr(i));
     if (next.size_bytes == 0) {
       fail_at(place, str("expected UTF-8 text, found byte ", i - line_start + 1,
-                         " of the line, which is not; save the file as UTF-8"));
+                         " of the line, which is not"));
     }
     const bool control = next.code_point < 0x20 || next.code_point == 0x7f;
     if (control && yaml[i] != '\n' && yaml[i] != '\r' && yaml[i] != '\t') {
@@ -202,7 +202,10 @@ Node parse_yaml(std::string_view yaml, const std::string& origin, bool count_lin
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    fail_at(builder.place_of(error.mark), str("YAML syntax: ", error.msg));
+    // A glob such as *.h5 is an alias to YAML.
+    const bool alias = error.msg.find("anchor") != std::string::npos;
+    fail_at(builder.place_of(error.mark),
+            str("YAML syntax: ", error.msg, alias ? "; quote text that starts with * or &" : ""));
   }
   Node root = builder.take_root();
   if (root.place.origin == nullptr) root.place = builder.place_of({});
