@@ -1,0 +1,1 @@
+"""Turns the documentation that distributions package (HTML, POD, roff, plain) into English text."""
