@@ -60,14 +60,31 @@ def style_of(index):
 
 
 def points_of(arm):
-    """The finite points of an arm's curve as (tokens, mean, lowest, highest)."""
+    """An arm's curve as (tokens, mean, lowest, highest); a loss that is not finite is all nan."""
     points = []
     for point in arm["curve"]:
-        loss = point["loss"]
-        row = tuple(float(value) for value in (point["tokens"], loss["mean"], loss["min"], loss["max"]))
-        if all(math.isfinite(value) for value in row):
-            points.append(row)
+        losses = [float(point["loss"][key]) for key in ("mean", "min", "max")]
+        if not all(math.isfinite(loss) for loss in losses):
+            losses = [math.nan] * 3
+        points.append((float(point["tokens"]), *losses))
     return points
+
+
+def is_finite(point):
+    return not math.isnan(point[1])
+
+
+def reaches_of(comparison):
+    """What is to be drawn, as (index of the arm, phase, target, reach)."""
+    targets, reaches = comparison["targets"], []
+    for index, arm in enumerate(comparison["arms"]):
+        for phase in ("before_cooldown", "at_end"):
+            if phase == "before_cooldown" and targets[phase] == targets["at_end"]:
+                continue  # no cooldown: one target, told once
+            reach = arm[phase]
+            if targets[phase] and reach:
+                reaches.append((index, phase, targets[phase], reach))
+    return reaches
 
 
 def format_tokens(value, _position=None):
@@ -81,33 +98,35 @@ def percent(share):
     return f"{100 * share:.3g} %"
 
 
-def describe_reach(reach):
-    if reach is None:
-        return None
+def describe_reach(reach, unit=" of the tokens"):
     if not reach["reached"]:
         return "not reached"
     if reach["share"] is None:
-        return None
-    return ("at most " if reach["at_most"] else "") + percent(reach["share"])
+        return "reached"
+    return f"{'at most ' if reach['at_most'] else ''}{percent(reach['share'])}{unit}"
 
 
-def label_of(arm):
+def label_of(comparison, index):
+    arm = comparison["arms"][index]
     seeds = len(arm["runs"])
     label = arm["name"] + (f" ({seeds} seeds)" if seeds > 1 else "")
-    before, end = describe_reach(arm["before_cooldown"]), describe_reach(arm["at_end"])
-    parts = [f"{before} before the cooldown" if before else "", f"{end} at the end" if end else ""]
-    tokens = ", ".join(part for part in parts if part)
-    if tokens:
-        label += f": tokens needed {tokens}"
+    phrases = {"before_cooldown": "before the cooldown", "at_end": "at the end"}
+    parts = []
+    for arm_index, phase, _target, reach in reaches_of(comparison):
+        if arm_index == index:
+            told = describe_reach(reach, unit="") if parts else describe_reach(reach)
+            parts.append(f"{told} {phrases[phase]}")
+    if parts:
+        label += ": " + ", ".join(parts)
     label = textwrap.fill(label, MAX_LEGEND_WIDTH)
     return " " + label if label.startswith("_") else label  # matplotlib hides such labels
 
 
-def draw_arm(axes, arm, style, points):
+def draw_arm(axes, label, style, points, has_band):
     tokens, mean, low, high = zip(*points)
     every = max(1, math.ceil(len(points) / MAX_MARKERS))
-    axes.plot(tokens, mean, label=label_of(arm), markevery=every, zorder=3, **style)
-    if len(arm["runs"]) > 1:
+    axes.plot(tokens, mean, label=label, markevery=every, zorder=3, **style)
+    if has_band:
         # The band runs from the lowest seed to the highest.
         axes.fill_between(tokens, low, high, color=style["color"], alpha=0.2, linewidth=0, zorder=2)
 
@@ -117,32 +136,22 @@ def draw_reach(axes, target, reach, color, text_side):
 
     text_side: above or below the line, or None where several arms share it (the legend tells).
     """
-    if not target or not reach or not reach["reached"] or not reach["share"]:
+    if not reach["reached"]:
         return
     loss, ends = target["loss"], [reach["tokens"], target["tokens"]]
     axes.plot(
         ends, [loss, loss], color=color, linewidth=1.0, zorder=4, marker="o", markersize=8,
         markerfacecolor="white", markeredgecolor=color, markeredgewidth=1.5,
     )
-    if not text_side:
-        return
-    text, style = f"{describe_reach(reach)} of the tokens", {"color": color, "zorder": 6}
+    text, style = describe_reach(reach), {"color": color, "zorder": 6}
     if text_side == "above":  # beside the crossing, since the baseline's curve is near further on
         axes.annotate(text, (ends[0], loss), xytext=(8, 4), textcoords="offset points", **style)
-    else:  # half-way, since the arm's own curve is near the crossing
+    elif text_side == "below":  # half-way, since the arm's own curve is near the crossing
         middle = math.sqrt(ends[0] * ends[1]) if axes.get_xscale() == "log" else sum(ends) / 2
-        axes.annotate(text, (middle, loss), xytext=(0, -4), textcoords="offset points",
-                      ha="center", va="top", **style)
-
-
-def draw_reaches(axes, comparison):
-    arms, targets = comparison["arms"], comparison["targets"]
-    for index, arm in enumerate(arms[1:], start=1):
-        for phase, side in (("before_cooldown", "above"), ("at_end", "below")):
-            if phase == "before_cooldown" and targets[phase] == targets["at_end"]:
-                continue  # no cooldown: one target, drawn once
-            text_side = side if len(arms) == 2 else None
-            draw_reach(axes, targets[phase], arm[phase], style_of(index)["color"], text_side)
+        axes.annotate(
+            text, (middle, loss), xytext=(0, -4), textcoords="offset points", ha="center",
+            va="top", **style,
+        )
 
 
 def draw_cooldowns(axes, arms):
@@ -154,48 +163,47 @@ def draw_cooldowns(axes, arms):
         )
 
 
-def needs_log_axis(arms, curves):
-    lengths = [points[-1][0] for points in curves if points]
-    shares = [
-        reach["share"]
-        for arm in arms
-        for reach in (arm["before_cooldown"], arm["at_end"])
-        if reach and reach["reached"] and reach["share"]
-    ]
+def needs_log_axis(curves, reaches):
+    lengths = [points[-1][0] for points in curves]
+    shares = [reach["share"] for *_, reach in reaches if reach["reached"] and reach["share"]]
     return max(lengths) > LOG_AXIS_RATIO * min(lengths) or min(shares, default=1) < 1 / LOG_AXIS_RATIO
 
 
-def set_limits(axes, curves, is_log):
+def set_limits(axes, curves, reaches, is_log):
     longest = max(points[-1][0] for points in curves)
     shown = []
     for points in curves:
-        first = next(i for i, p in enumerate(points) if p[0] >= SHOWN_FROM_SHARE * points[-1][0])
-        shown += points[first:]
-    low, high = min(p[2] for p in shown), max(p[3] for p in shown)
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    axes.set_ylim(low - margin, high + margin)
+        first = SHOWN_FROM_SHARE * points[-1][0]
+        shown += [p for p in points if p[0] >= first and is_finite(p)]
+    if shown:
+        low, high = min(p[2] for p in shown), max(p[3] for p in shown)
+        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+        axes.set_ylim(low - margin, high + margin)
     if is_log:
-        positive = [p[0] for points in curves for p in points if p[0] > 0]
-        axes.set_xlim(min(positive) / 1.1, longest * 1.1)
-        axes.set_xscale("log")
+        tokens = [p[0] for points in curves for p in points]
+        tokens += [reach["tokens"] for *_, reach in reaches if reach["reached"]]
+        axes.set_xlim(min(t for t in tokens if t > 0) / 1.1, longest * 1.1)
+        axes.set_xscale("log", nonpositive="mask")
     else:
         axes.set_xlim(0, longest * 1.02)
 
 
 def draw(comparison):
-    arms = comparison["arms"]
+    arms, reaches = comparison["arms"], reaches_of(comparison)
     curves = [points_of(arm) for arm in arms]
-    drawn = [points for points in curves if points and points[-1][0] > 0]
-    if not drawn:
-        sys.exit("no arm has a validation with a finite loss after step 0: nothing to draw")
+    beyond_start = [points for points in curves if points and points[-1][0] > 0]
+    if not beyond_start:
+        sys.exit("no arm has a validation after step 0: nothing to draw")
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    is_log = needs_log_axis(arms, drawn)
-    set_limits(axes, drawn, is_log)
+    is_log = needs_log_axis(beyond_start, reaches)
+    set_limits(axes, beyond_start, reaches, is_log)
     draw_cooldowns(axes, arms)
     for index, (arm, points) in enumerate(zip(arms, curves)):
-        if points:
-            draw_arm(axes, arm, style_of(index), points)
-    draw_reaches(axes, comparison)
+        label = label_of(comparison, index)
+        draw_arm(axes, label, style_of(index), points, has_band=len(arm["runs"]) > 1)
+    for index, phase, target, reach in reaches:
+        text_side = {"before_cooldown": "above", "at_end": "below"}[phase] if len(arms) == 2 else None
+        draw_reach(axes, target, reach, style_of(index)["color"], text_side)
     axes.set_xlabel("training tokens" + (" (log scale)" if is_log else ""))
     axes.set_ylabel("validation loss (nats per token)")
     axes.xaxis.set_major_formatter(FuncFormatter(format_tokens))

@@ -73,8 +73,8 @@ ComparedRun load_run(const fs::path& dir) {
   run.window_losses = newest_window_losses(run);
   run.notes = std::move(metrics.warnings);
   if (!metrics.nonfinite_steps.empty()) {
-    run.notes.push_back(str("left out ", metrics.nonfinite_steps.size(),
-                            " batches because of numbers that were not finite"));
+    run.notes.push_back(str("batches left out because of numbers that were not finite: ",
+                            metrics.nonfinite_steps.size()));
   }
   note_state(run);
   return run;

@@ -55,7 +55,7 @@ void append_whole(int descriptor, const fs::path& path, std::string_view bytes) 
 // A file's lines divided at a step.
 struct Trimmed {
   std::string kept, stale;
-  int64_t num_stale_lines = 0;
+  int64_t num_stale_lines = 0, num_damaged_lines = 0;
 };
 
 // Lines without a step (kinds this version does not know) belong to the line before them. A line
@@ -74,7 +74,11 @@ Trimmed divide_at_step(std::string_view text, int64_t resume_step) {
     }
     const bool keep = record.is_object() && step <= resume_step;
     (keep ? result.kept : result.stale).append(line).append("\n");
-    if (!keep) ++result.num_stale_lines;
+    if (!record.is_object()) {
+      ++result.num_damaged_lines;
+    } else if (!keep) {
+      ++result.num_stale_lines;
+    }
   }
   return result;
 }
@@ -102,10 +106,17 @@ void trim_to_step(const fs::path& path, int64_t resume_step) {
     const fs::path stale_path = path.parent_path() / "metrics.stale.jsonl";
     append_stale(stale_path, trimmed.stale);
     fsync_path(path.parent_path());
-    log::info(str("moved ", trimmed.num_stale_lines, " lines of metrics.jsonl past step ",
-                  resume_step, " (or damaged) to ", stale_path.string()));
   }
   write_file_atomic(path, trimmed.kept);
+  if (trimmed.num_stale_lines > 0) {
+    const std::string what = resume_step < 0 ? "an earlier run" : str("steps past ", resume_step);
+    log::info(str("metrics.jsonl: lines of ", what,
+                  " moved to metrics.stale.jsonl: ", trimmed.num_stale_lines));
+  }
+  if (trimmed.num_damaged_lines > 0) {
+    log::warn(str(path.string(), ": torn or damaged lines moved to metrics.stale.jsonl: ",
+                  trimmed.num_damaged_lines));
+  }
 }
 
 template <class Record>
