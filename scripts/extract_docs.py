@@ -59,7 +59,7 @@ def read_documentation(
     workers = os.cpu_count() or 1
     with concurrent.futures.ProcessPoolExecutor(max_workers=workers) as pool:
         paragraphs = pool.map(docs.read_page, pages, chunksize=8)
-        yield from zip((page.name for page in pages), paragraphs)
+        yield from zip((page.name for page in pages), paragraphs, strict=True)
 
 
 def write_texts(

@@ -100,7 +100,8 @@ class OutputFolder:
         foreign = self._foreign_entry(sources)
         if foreign is not None:
             raise ArgumentError(
-                f"--output {self.folder}: holds {foreign!r}, which is not of this job; name an empty folder or give --overwrite"
+                f"--output {self.folder}: holds {foreign!r}, which is not of this job; "
+                "name an empty folder or give --overwrite"
             )
         manifest = self._manifest()
         was_interrupted = manifest is None and (self.folder / _MARKER).exists()
@@ -110,7 +111,8 @@ class OutputFolder:
             "of unknown origin" if manifest is None else "from other inputs or settings, or damaged"
         )
         raise ArgumentError(
-            f"--output {self.folder}: holds shards ({state}); name another folder, or give --overwrite to replace them"
+            f"--output {self.folder}: holds shards ({state}); "
+            "name another folder, or give --overwrite to replace them"
         )
 
     def begin(self) -> None:

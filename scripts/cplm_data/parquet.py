@@ -1,6 +1,7 @@
-"""Parquet files with a string column `text` and, where there is one, an `id` (FineWeb-Edu's schema).
+"""Parquet files with a string column `text` and, where there is one, an `id`.
 
-Other columns are not read. A batch of rows is decoded at a time.
+FineWeb-Edu's and FinePDFs' files are such; other columns are not read. A batch of rows is decoded
+at a time.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def read_parquet(source: Source) -> Iterator[Document]:
                     if has_ids
                     else [None] * len(texts)
                 )
-                for offset, (text, document_id) in enumerate(zip(texts, ids)):
+                for offset, (text, document_id) in enumerate(zip(texts, ids, strict=True)):
                     identity = None if document_id is None else str(document_id)
                     yield Document(source.name, row + offset, identity, text)
                 row += len(texts)

@@ -100,7 +100,7 @@ def _encode_all(
             encoding = batch and pool.submit(encoder.encode, [document.text for document in batch])
             if waiting is not None:
                 documents, encoded = waiting
-                for document, ids in zip(documents, encoded.result()):
+                for document, ids in zip(documents, encoded.result(), strict=True):
                     series[split.is_validation(document.split_key)].add(ids)
                     num_bytes += document.num_bytes
                 corpus.report(sum(s.token_count for s in series.values()))
@@ -193,7 +193,8 @@ def _closing_line(
     job: Job, series: dict[str, shards.ShardSeries], rejections: Rejections, encoder: TextEncoder
 ) -> str:
     parts = [
-        f"{name} {one.token_count:,} tokens in {one.document_count:,} documents, {len(one.files)} shards"
+        f"{name} {one.token_count:,} tokens in {one.document_count:,} documents, "
+        f"shards: {len(one.files)}"
         for name, one in series.items()
     ]
     if rejections.by_reason:

@@ -1,4 +1,4 @@
-"""Where a run stands: one line that overwrites itself on a terminal, now and then a line elsewhere."""
+"""Where a run stands: a line that overwrites itself on a terminal, a plain one elsewhere."""
 
 import sys
 import time

@@ -78,9 +78,8 @@ class Source:
                     try:
                         yield decompressor.decompress(block)
                     except (zlib.error, zstandard.ZstdError) as error:
-                        raise BadDataError(
-                            f"{self.name}: damaged compressed data near byte {self.bytes_done}: {error}"
-                        ) from None
+                        place = f"{self.name}: damaged compressed data near byte {self.bytes_done}"
+                        raise BadDataError(f"{place}: {error}") from None
                     block = decompressor.unused_data if decompressor.eof else b""
                 anything_pending = not decompressor.eof
             if anything_pending:
@@ -101,9 +100,8 @@ def _read_text_file(source: Source) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadDataError(
-            f"{source.name}: not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}; convert the file"
-        ) from None
+        byte = f"byte 0x{data[error.start]:02x} at offset {error.start}"
+        raise BadDataError(f"{source.name}: not UTF-8: {byte}; convert the file") from None
     return text.replace("\r\n", "\n")
 
 

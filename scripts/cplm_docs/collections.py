@@ -118,11 +118,10 @@ def read_page(page: Page) -> list[str]:
 
 def encyclopedia_pages(root: Path, articles_a_file: int = 20) -> Iterable[tuple[str, list[str]]]:
     """Lead sections of encyclopedia articles, some to a file: one alone is a few sentences long."""
-    source = next(iter(sorted(root.glob("*/data/summaries_en-us.json"))))
+    source = min(root.glob("*/data/summaries_en-us.json"))
     articles = sorted(json.loads(source.read_text(encoding="utf-8")).items())
     for first in range(0, len(articles), articles_a_file):
-        group = articles[first : first + articles_a_file]
-        paragraphs = [
-            text for title, summary in group for text in (title, *plain_paragraphs(summary))
-        ]
+        paragraphs: list[str] = []
+        for title, article in articles[first : first + articles_a_file]:
+            paragraphs += [title, *plain_paragraphs(article["extract"])]
         yield f"encyclopedia-{first // articles_a_file:04d}", paragraphs

@@ -2,24 +2,28 @@
 
 from html.parser import HTMLParser
 
-# Elements whose text is one paragraph each, and void elements that never close.
+# Elements whose text is a paragraph of its own.
 _BLOCKS = frozenset(
-    "p li dt dd h1 h2 h3 h4 h5 h6 div section article blockquote ul ol dl body main figcaption".split()
+    ["p", "li", "dt", "dd", "h1", "h2", "h3", "h4", "h5", "h6", "div", "section", "article"]
+    + ["blockquote", "ul", "ol", "dl", "body", "main", "figcaption", "pre", "table"]
 )
-_VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
+# Elements that are never closed.
+_VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"]
+)
 _DROPPED_ELEMENTS = frozenset(
-    "script style head nav footer header form svg math pre table button select template".split()
+    ["script", "style", "head", "nav", "footer", "header", "form", "svg", "math", "pre", "table"]
+    + ["button", "select", "template"]
 )
-# Classes and ids of Sphinx and AsciiDoc furniture.
+# Classes and ids of what Sphinx and AsciiDoc put around the text.
 _DROPPED_NAMES = frozenset(
-    "headerlink related sphinxsidebar sphinxsidebarwrapper toctree-wrapper contents toc footer "
-    "clearer menu-wrapper mobile-nav documentwrapper-footer highlight literal-block versionmodified-code "
-    "listingblock footnotes-sep skip-link tocwrapper".split()
+    ["headerlink", "related", "sphinxsidebar", "toctree-wrapper", "contents", "toc", "footer"]
+    + ["highlight", "literal-block", "listingblock"]
 )
 
 
 class _Paragraphs(HTMLParser):
-    """Collects the text of each block element; `_dropping` counts open elements inside a dropped one."""
+    """Collects the text of each block; `_dropping` holds the open elements of a dropped one."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -44,7 +48,7 @@ class _Paragraphs(HTMLParser):
             name for key, value in attrs if key in ("class", "id") for name in (value or "").split()
         }
         if tag in _DROPPED_ELEMENTS or names & _DROPPED_NAMES:
-            if tag in _BLOCKS or tag in ("pre", "table"):
+            if tag in _BLOCKS:
                 self._end_paragraph()
             self._dropping.append(tag)
         elif tag in _BLOCKS:

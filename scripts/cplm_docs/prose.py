@@ -1,4 +1,4 @@
-"""Which paragraphs are kept: English sentences and the short lines that belong to them, each once."""
+"""Which paragraphs are kept: English sentences, the short lines that belong to them, each once."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ _SHORTEST_PAGE = 400
 
 
 def plain_paragraphs(text: str) -> list[str]:
-    """Plain text or AsciiDoc: what stands between blank lines, wrapped lines joined, code left out."""
+    """Plain text or AsciiDoc: the parts between blank lines, unwrapped, without code."""
     paragraphs = []
     for block in re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").expandtabs()):
         lines = [line for line in block.split("\n") if not _UNDERLINE.fullmatch(line)]

@@ -1,4 +1,4 @@
-"""Manual pages (roff with the man macros) -> paragraphs; verbatim parts (.Vb, .nf, .EX) left out."""
+"""Manual pages (roff, man macros) -> paragraphs; verbatim parts (.Vb, .nf, .EX) left out."""
 
 import re
 
@@ -22,9 +22,9 @@ _ESCAPES = [
     (re.compile(r"\\e|\\\\"), r"\\"),
 ]
 _SKIPPED_FROM_TO = {"Vb": "Ve", "nf": "fi", "EX": "EE", "TS": "TE", "ig": "."}
-_BREAKS = frozenset("PP P LP IP TP Sp sp HP RS RE br".split())
+_BREAKS = frozenset(["PP", "P", "LP", "IP", "TP", "Sp", "sp", "HP", "RS", "RE", "br"])
 _HEADINGS = frozenset(["SH", "SS"])
-_INLINE_FONTS = frozenset("B I R BR RB IR RI BI IB SM SB".split())
+_INLINE_FONTS = frozenset(["B", "I", "R", "BR", "RB", "IR", "RI", "BI", "IB", "SM", "SB"])
 
 
 def _plain(text: str) -> str:
