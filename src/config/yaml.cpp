@@ -5,6 +5,7 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -27,11 +28,12 @@ size_t num_nodes(const Node& node) {
 
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(const std::string& origin, bool count_lines)
-      : origin_(std::make_shared<const std::string>(origin)), count_lines_(count_lines) {}
+  // `num_lines` 0: places have no line.
+  TreeBuilder(const std::string& origin, int num_lines)
+      : origin_(std::make_shared<const std::string>(origin)), num_lines_(num_lines) {}
 
   Place place_of(const YAML::Mark& mark) const {
-    return {origin_, count_lines_ ? std::max(mark.line, 0) + 1 : 0};
+    return {origin_, std::clamp(mark.line + 1, std::min(1, num_lines_), num_lines_)};
   }
   Node take_root() { return std::move(root_); }
 
@@ -154,7 +156,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   std::shared_ptr<const std::string> origin_;
-  bool count_lines_;
+  int num_lines_;
   Node root_;
   int num_documents_ = 0;
   size_t num_nodes_ = 0;
@@ -191,24 +193,34 @@ void check_text(std::string_view yaml, const Place& whole) {
   }
 }
 
+// yaml-cpp's words, or plainer ones for what happens most.
+std::string explained(const std::string& message) {
+  if (message.find("document indicator in scalar") != std::string::npos) {
+    return "a quoted text has no closing quote";
+  }
+  // A glob such as *.h5 is an alias to YAML.
+  const bool alias = message.find("anchor") != std::string::npos;
+  return message + (alias ? "; quote text that starts with * or &" : "");
+}
+
 }  // namespace
 
 Node parse_yaml(std::string_view yaml, const std::string& origin, bool count_lines) {
-  TreeBuilder builder(origin, count_lines);
+  const auto breaks = static_cast<int>(std::count(yaml.begin(), yaml.end(), '\n'));
+  const int num_lines = breaks + (yaml.ends_with('\n') ? 0 : 1);
+  TreeBuilder builder(origin, count_lines ? num_lines : 0);
   check_text(yaml, builder.place_of({}));
-  std::istringstream stream{std::string(yaml)};
+  // yaml-cpp takes a quoted text that the file's end cuts off for a whole one; not before "...".
+  std::istringstream stream{std::string(yaml) + "\n...\n"};
   try {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    // A glob such as *.h5 is an alias to YAML.
-    const bool alias = error.msg.find("anchor") != std::string::npos;
-    fail_at(builder.place_of(error.mark),
-            str("YAML syntax: ", error.msg, alias ? "; quote text that starts with * or &" : ""));
+    fail_at(builder.place_of(error.mark), str("YAML syntax: ", explained(error.msg)));
   }
   Node root = builder.take_root();
-  if (root.place.origin == nullptr) root.place = builder.place_of({});
+  if (root.kind == Node::Kind::kNull) root.place = builder.place_of({});
   return root;
 }
 
