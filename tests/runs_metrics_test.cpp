@@ -9,6 +9,7 @@
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <random>
 
 #include "cplm/base.h"
 #include "cplm/runs.h"
@@ -48,6 +49,9 @@ std::string error_of(const std::filesystem::path& run_dir, ExitCode code = ExitC
 
 class MetricsTest : public ::testing::Test {
  protected:
+  MetricsTest() { log::set_level("error"); }  // every trimming logs a line
+  ~MetricsTest() override { log::set_level("info"); }
+
   test::TempDir dir_;
   std::string text() const { return read_file(dir_ / "metrics.jsonl"); }
   std::string stale() const { return read_file(dir_ / "metrics.stale.jsonl"); }
@@ -230,6 +234,31 @@ TEST_F(MetricsTest, FieldsOfTheWrongTypeAreNamed) {
   EXPECT_THAT(error_of(dir_.path()), HasSubstr("field 'loss': expected a number"));
   write_text("{\"kind\":\"train\",\"step\":1}\n");
   EXPECT_THAT(error_of(dir_.path()), HasSubstr("field 'tokens' is missing"));
+}
+
+// Any byte changed: the lines are read, or the damage is named; resuming always leaves a file that
+// reads.
+TEST_F(MetricsTest, MutatedFilesReadOrAreRefusedAndAlwaysResume) {
+  {
+    MetricsWriter writer(dir_.path(), -1);
+    writer.write(train_record(1));
+    writer.write(ValidationRecord{1, 2, 3.5, 4.5, 5, CopyMeans{1, 2, 3, 4}});
+    writer.write_nonfinite(2, {1});
+  }
+  const std::string whole = text();
+  std::mt19937 random(1);
+  for (int i = 0; i < 200; ++i) {
+    std::string mutated = whole.substr(0, whole.size() - random() % 3);
+    mutated[random() % mutated.size()] = static_cast<char>(random());
+    write_text(mutated);
+    try {
+      read_metrics(dir_.path());
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("metrics.jsonl:"));
+    }
+    MetricsWriter(dir_.path(), 0);
+    EXPECT_THAT(text(), ::testing::Not(HasSubstr("step\":1,"))) << mutated;
+  }
 }
 
 TEST_F(MetricsTest, AFolderWithoutMetricsIsNamed) {

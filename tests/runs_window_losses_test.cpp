@@ -96,6 +96,26 @@ TEST(WindowLosses, AForeignOrTruncatedFileIsNamed) {
               HasSubstr("cut.h5"));
 }
 
+TEST(WindowLosses, AChangedByteIsRefusedOrChangesNothing) {
+  const test::TempDir dir;
+  write_window_losses(dir.path(), example());
+  const std::string whole = read_file(window_losses_path(dir.path(), 500));
+  for (size_t at = 0; at < whole.size(); at += 7) {
+    std::string mutated = whole;
+    mutated[at] = static_cast<char>(mutated[at] ^ 0x41);
+    const auto file = dir.write("mutated.h5", mutated);
+    try {
+      const WindowLosses read = read_window_losses(file);
+      EXPECT_EQ(read.loss_sum, example().loss_sum) << "byte " << at;
+      EXPECT_EQ(read.counted, example().counted) << "byte " << at;
+      EXPECT_EQ(read.tokens, example().tokens) << "byte " << at;
+      EXPECT_EQ(read.validation_id, example().validation_id) << "byte " << at;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("mutated.h5")) << "byte " << at;
+    }
+  }
+}
+
 TEST(WindowLosses, AFileThatCannotBeWrittenIsNamedAndNothingStays) {
   const test::TempDir dir;
   dir.write("validation", "a file where the folder should be");
