@@ -30,7 +30,11 @@ TEST(ConfigYaml, SyntaxMistakesHaveALine) {
               MatchesRegex("x.yaml:[12]: YAML syntax: .*"));
   EXPECT_THAT(text_error("run:\n  name: a\n dir: b\n"), StartsWith("x.yaml:3: YAML syntax: "));
   EXPECT_EQ(text_error("run:\n  name: 'a\n"),
-            "x.yaml:2: YAML syntax: a quoted text has no closing quote");
+            "x.yaml:2: YAML syntax: illegal document indicator in scalar; a quoted text has no "
+            "closing quote");
+  for (const char* end : {"", "\n", "\n\n", "\n# c\n", "\nmodel: 5\n"}) {
+    EXPECT_THAT(text_error(str("run: {name: a}\nlog", end)), HasSubstr("YAML syntax: ")) << end;
+  }
   EXPECT_THAT(text_error("run:\n  name: 'a\n\n"), HasSubstr("YAML syntax: "));
   EXPECT_THAT(text_error("run:\n  name: \"a"), HasSubstr("YAML syntax: "));
   EXPECT_THAT(test::override_error("run.name='a"), HasSubstr("YAML syntax: "));

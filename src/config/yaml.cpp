@@ -193,14 +193,19 @@ void check_text(std::string_view yaml, const Place& whole) {
   }
 }
 
-// yaml-cpp's words, or plainer ones for what happens most.
+// yaml-cpp's words, with plainer ones for what happens most.
 std::string explained(const std::string& message) {
-  if (message.find("document indicator in scalar") != std::string::npos) {
-    return "a quoted text has no closing quote";
+  const std::pair<const char*, const char*> causes[] = {
+      {"document indicator in scalar", "a quoted text has no closing quote"},
+      {"end of map not found", "expected \"key: value\", found something else"},
+      {"illegal map value",
+       "a colon is missing above, a text with \": \" needs quotes, or the "
+       "indentation is off"},
+      {"anchor", "quote text that starts with * or &"}};  // a glob such as *.h5 is an alias
+  for (const auto& [part, cause] : causes) {
+    if (message.find(part) != std::string::npos) return str(message, "; ", cause);
   }
-  // A glob such as *.h5 is an alias to YAML.
-  const bool alias = message.find("anchor") != std::string::npos;
-  return message + (alias ? "; quote text that starts with * or &" : "");
+  return message;
 }
 
 }  // namespace
@@ -210,8 +215,9 @@ Node parse_yaml(std::string_view yaml, const std::string& origin, bool count_lin
   const int num_lines = breaks + (yaml.ends_with('\n') ? 0 : 1);
   TreeBuilder builder(origin, count_lines ? num_lines : 0);
   check_text(yaml, builder.place_of({}));
-  // yaml-cpp takes a quoted text that the file's end cuts off for a whole one; not before "...".
-  std::istringstream stream{std::string(yaml) + "\n...\n"};
+  // At the end of its input yaml-cpp takes a quoted text without its closing quote, and a key
+  // without its colon, for whole ones: a comment and the mark of a document's end follow instead.
+  std::istringstream stream{std::string(yaml) + "\n#\n...\n"};
   try {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
