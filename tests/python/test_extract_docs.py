@@ -22,7 +22,8 @@ def test_html_keeps_the_main_part_without_code_and_navigation():
       <p>When <code>a &lt; b</code>, the <em>first</em>
          wins.<p>An unclosed one.<div class="highlight"><pre>x = 1</pre></div>
       <ul><li>one item<li>another item</ul><table><tr><td>cell</td></tr></table>
-      <p>After<br>all &mdash; caf&eacute;.</p></div><div class="footer">Copyright</div></body></html>"""
+      <p>After<br>all &mdash; caf&eacute;.</p></div>
+      <div class="footer">Copyright</div></body></html>"""
     assert html_paragraphs(page) == [
         "Errors",
         "When a < b, the first wins.",

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import subprocess
+from pathlib import Path
 
 import h5py
 import numpy
@@ -172,6 +174,20 @@ def test_shards_hold_what_the_format_says(tmp_path):
             assert kind.get_cset() == h5py.h5t.CSET_UTF8
     tokenizer_bytes = (tmp_path / "out" / "tokenizer.json").read_bytes()
     assert manifest["tokenizer"]["sha256"] == hashlib.sha256(tokenizer_bytes).hexdigest()
+
+
+def test_the_program_verifies_the_shards(tmp_path):
+    root = Path(__file__).resolve().parents[2]
+    program = Path(os.environ.get("CPLM_BUILD_DIR", root / "build" / "release")) / "cplm"
+    if not program.exists():
+        pytest.skip(f"{program} is not built")
+    write_texts(tmp_path / "in", sample_texts(40) + ["naïve"])
+    os.rename(tmp_path / "in" / "0000.txt", tmp_path / "in" / "00 é.txt")
+    prepared(tmp_path / "in", tmp_path / "out", "--shard-tokens", "500")
+    files = sorted((tmp_path / "out").rglob("*.h5"))
+    command = [program, "data", "verify", *files]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_content_hash_is_that_of_the_format_page():
