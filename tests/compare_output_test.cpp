@@ -153,6 +153,10 @@ TEST(PythonScript, PrefersTheProjectsOwnPython) {
   EXPECT_TRUE(std::filesystem::exists(project_root() / "scripts/plot_compare.py"));
 }
 
+TEST(CompareRules, NameTheFormulaAndTheBaseline) {
+  EXPECT_THAT(compare_rules(), AllOf(HasSubstr("mean -+ 1.96 se"), HasSubstr("baseline")));
+}
+
 TEST(TextTable, AlignsByCharactersNotBytes) {
   TextTable table({{"name", Align::kLeft}, {"n", Align::kRight}});
   table.add_row({"\xC3\xA9", "12"});

@@ -215,17 +215,19 @@ TEST_F(CompareTest, WhatAResumeSetAsideIsIgnored) {
   EXPECT_THAT(comparison.notes, Contains(HasSubstr("no paired difference")));
 }
 
-TEST_F(CompareTest, WindowLossesOfAnEarlierValidationServeWithANote) {
-  FakeRun early = vanilla();
-  early.losses = {{20, 6.0}};
-  early.window_loss_sums = {64, 64};
-  early.write_to(dir_ / "a");
-  FakeRun rest = vanilla();
-  rest.write_to(dir_ / "a");
+TEST_F(CompareTest, ARenamedFileOfWindowLossesIsRefused) {
+  FakeRun baseline = vanilla();
+  baseline.window_loss_sums = {64, 64};
+  baseline.write_to(dir_ / "a");
   cplm_run().write_to(dir_ / "b");
-  const Comparison comparison = compare(load_compared_runs({dir_ / "a", dir_ / "b"}));
-  EXPECT_EQ(comparison.runs[0].window_losses->step, 20);
-  EXPECT_THAT(comparison.notes, Contains(HasSubstr("its newest window losses are of step 20")));
+  std::filesystem::create_directories(dir_ / "b/validation");
+  std::filesystem::copy_file(window_losses_path(dir_ / "a", 100),
+                             window_losses_path(dir_ / "b", 100));
+  EXPECT_EQ(refusal({"a", "b"}), "no error");  // it names the same step
+  MetricsWriter(dir_ / "b", 80);
+  std::filesystem::rename(window_losses_path(dir_ / "b", 100), window_losses_path(dir_ / "b", 80));
+  EXPECT_THAT(refusal({"a", "b"}, ExitCode::kBadData),
+              HasSubstr("expected the validation at step 80, found that at 100"));
 }
 
 TEST_F(CompareTest, LeftOutBatchesAndATornLineAreNoted) {

@@ -75,11 +75,14 @@ void write_window_losses(const std::filesystem::path& run_dir, const WindowLosse
 WindowLosses read_window_losses(const std::filesystem::path& file);
 
 // The first run is the baseline. Prints the table, and with `out` writes compare.json,
-// compare.csv, compare.png and compare.svg there.
+// compare.csv, compare.png and compare.svg there. Error(kBadConfig) for runs that cannot be
+// compared, Error(kFailed) when only the pictures could not be drawn.
 struct CompareOptions {
   std::vector<std::filesystem::path> runs;
   std::optional<std::filesystem::path> out;
 };
 void compare_runs(const CompareOptions& options);
+// How the figures of a comparison are defined, for --help.
+std::string compare_rules();
 
 }  // namespace cplm

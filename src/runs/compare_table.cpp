@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cplm/base.h"
+#include "cplm/runs.h"
 #include "runs/compare_output.h"
 #include "runs/text_table.h"
 
@@ -116,6 +117,24 @@ std::string notes_text(const Comparison& comparison) {
 }
 
 }  // namespace
+
+std::string compare_rules() {
+  return R"(How the figures are made
+  Arms      Runs whose configs differ in run.* alone are seeds of one arm: its curve is their mean,
+            +- their standard deviation. The first run's arm is the baseline.
+  Targets   The baseline's validation loss before the cooldown (its last validation up to step
+            S - N of S steps with N = round(decay_fraction S) of decay; without a decay the last
+            one) and at the end (its last validation).
+  Tokens    The first validation at or below the target decides; between it and the one before,
+            tokens are interpolated linearly in the loss. "<=" marks an upper bound: reached by
+            the first validation already. Before the cooldown only validations before the run's
+            own cooldown count. The share is of the baseline's tokens at the target.
+  Paired    The difference of the last validation losses over the same windows: mean =
+            sum d_w / sum n_w, with d_w the difference of window w's summed losses and n_w its
+            counted targets; interval mean -+ 1.96 se, se^2 = W/(W-1) sum (d_w - mean n_w)^2 /
+            (sum n_w)^2, each of the W windows one cluster. With several seeds, of their means.
+)";
+}
 
 std::string comparison_table(const Comparison& comparison) {
   return final_table(comparison) + reach_table(comparison) + notes_text(comparison);

@@ -29,13 +29,18 @@ void check_order(const ComparedRun& run) {
   }
 }
 
-// A file past the last line of metrics.jsonl is left from before a resume, so the lines decide.
-std::optional<WindowLosses> newest_window_losses(const ComparedRun& run) {
-  for (auto record = run.validation.rbegin(); record != run.validation.rend(); ++record) {
-    const fs::path path = window_losses_path(run.dir, record->step);
-    if (fs::exists(path)) return read_window_losses(path);
+// Files past the last line of metrics.jsonl are left from before a resume: the lines decide.
+std::optional<WindowLosses> last_window_losses(const ComparedRun& run) {
+  const int64_t step = run.validation.back().step;
+  const fs::path path = window_losses_path(run.dir, step);
+  if (!fs::exists(path)) return std::nullopt;
+  WindowLosses losses = read_window_losses(path);
+  if (losses.step != step) {
+    throw Error(str(path.string(), ": expected the validation at step ", step, ", found that at ",
+                    losses.step, ": the file was renamed"),
+                ExitCode::kBadData);
   }
-  return std::nullopt;
+  return losses;
 }
 
 void note_state(ComparedRun& run) {
@@ -45,10 +50,8 @@ void note_state(ComparedRun& run) {
                             " of ", with_commas(total)));
   }
   if (!run.window_losses) {
-    run.notes.push_back("no file of window losses (validation/step_N.h5): no paired difference");
-  } else if (run.window_losses->step != last) {
-    run.notes.push_back(str("its newest window losses are of step ",
-                            with_commas(run.window_losses->step), ", not of its last validation"));
+    run.notes.push_back(
+        str("no paired difference, since validation/step_", last, ".h5 does not exist"));
   }
 }
 
@@ -70,7 +73,7 @@ ComparedRun load_run(const fs::path& dir) {
                run.config.validation.every, " steps): nothing to compare"));
   }
   check_order(run);
-  run.window_losses = newest_window_losses(run);
+  run.window_losses = last_window_losses(run);
   run.notes = std::move(metrics.warnings);
   if (!metrics.nonfinite_steps.empty()) {
     run.notes.push_back(str("batches left out because of numbers that were not finite: ",

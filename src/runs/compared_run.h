@@ -1,4 +1,4 @@
-// One run as `cplm compare` sees it: its config, its validations, its newest window losses.
+// One run as `cplm compare` sees it: its config, its validations, its last window losses.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ struct ComparedRun {
   std::filesystem::path dir;
   Config config;
   std::vector<ValidationRecord> validation;   // at least one, by rising step
-  std::optional<WindowLosses> window_losses;  // of the last validation that has its file
+  std::optional<WindowLosses> window_losses;  // of the last validation
   std::vector<std::string> notes;             // what a reader of the comparison must know
 };
 
