@@ -7,6 +7,7 @@
 
 #include "cplm/base.h"
 #include "cplm/data.h"
+#include "data/lru_cache.h"
 #include "support/shards.h"
 #include "support/temp_dir.h"
 
@@ -184,7 +185,8 @@ TEST_F(Windows, DataShorterThanAWindowIsRefused) {
               ThrowsMessage<Error>(AllOf(HasSubstr("no window of sequence_length + 1 = 31 tokens"),
                                          HasSubstr("the longest has 30"))));
   EXPECT_EQ(open(30, ShortWindows::kKeep).size(), 1);
-  EXPECT_THAT([&] { open(0); }, ThrowsMessage<Error>(HasSubstr("sequence_length > 0, got 0")));
+  EXPECT_THAT([&] { open(0); },
+              ThrowsMessage<Error>(HasSubstr("sequence_length > 0 and below 2^31 - 1, got 0")));
 }
 
 TEST_F(Windows, IndicesAndRowsOutsideAreRefused) {
@@ -219,6 +221,26 @@ TEST_F(Windows, OpenFilesStayBounded) {
   EXPECT_EQ(batch.counted_targets, 150 * 49);
   EXPECT_LE(num_open() - before, 64);
   EXPECT_GE(num_open() - before, 1);
+}
+
+TEST_F(Windows, ADanglingLinkIsNamed) {
+  std::filesystem::create_symlink(dir_ / "absent", dir_ / "link.h5");
+  EXPECT_THAT([&] { open(10); }, ThrowsMessage<Error>(HasSubstr("link.h5")));
+}
+
+TEST(LruCache, ForgetsWhatWasUsedLongestAgo) {
+  LruCache<int, std::string> cache(10);
+  const auto held = cache.insert(1, std::make_shared<std::string>("one"), 4);
+  cache.insert(2, std::make_shared<std::string>("two"), 4);
+  EXPECT_EQ(*cache.find(1), "one");  // now 2 is the older one
+  cache.insert(3, std::make_shared<std::string>("three"), 4);
+  EXPECT_EQ(cache.find(2), nullptr);
+  EXPECT_EQ(*cache.find(1), "one");
+  cache.insert(4, std::make_shared<std::string>("larger than the limit"), 100);
+  EXPECT_EQ(cache.find(1), nullptr);
+  EXPECT_EQ(*cache.find(4), "larger than the limit");
+  EXPECT_EQ(cache.cost(), 100);
+  EXPECT_EQ(*held, "one");
 }
 
 TEST_F(Windows, SeveralThreadsMayRead) {

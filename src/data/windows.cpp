@@ -13,6 +13,14 @@ namespace {
 
 [[noreturn]] void fail(const std::string& problem) { throw Error(problem, ExitCode::kBadData); }
 
+// The one name of a file, whatever links lead to it.
+std::filesystem::path real_path(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path real = std::filesystem::canonical(path, error);
+  if (error) fail(str(path.string(), ": ", error.message()));
+  return real;
+}
+
 // All files of all patterns, sorted as text; the same file twice would be read twice an epoch.
 std::vector<std::filesystem::path> find_shards(const std::vector<std::string>& patterns) {
   if (patterns.empty()) fail("no data: expected at least one path or pattern of shards");
@@ -26,8 +34,7 @@ std::vector<std::filesystem::path> find_shards(const std::vector<std::string>& p
                "); make shards with scripts/prepare_data.py or correct the pattern"));
     }
     for (const std::filesystem::path& path : matches) {
-      const auto [first, added] =
-          pattern_of.emplace(std::filesystem::weakly_canonical(path), pattern);
+      const auto [first, added] = pattern_of.emplace(real_path(path), pattern);
       if (!added) {
         fail(str(path.string(), " is matched twice, by '", first->second, "' and '", pattern,
                  "'; each shard may be named once"));
@@ -76,7 +83,8 @@ TokenBatch TokenBatch::sized(int64_t rows, int64_t sequence_length) {
 struct WindowSet::Impl {
   Impl(const std::vector<std::string>& patterns, int64_t length, ShortWindows short_windows)
       : sequence_length(length) {
-    CPLM_CHECK(length > 0, "[data.windows] expected sequence_length > 0, got ", length);
+    CPLM_CHECK(length > 0 && length < INT32_MAX,
+               "[data.windows] expected sequence_length > 0 and below 2^31 - 1, got ", length);
     shards = read_headers(find_shards(patterns));
     int64_t longest = 0;
     for (const ShardInfo& shard : shards) {
