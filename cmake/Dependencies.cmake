@@ -38,7 +38,9 @@ add_library(cplm_torch INTERFACE)
 target_include_directories(cplm_torch SYSTEM INTERFACE
   ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
 target_compile_definitions(cplm_torch INTERFACE AT_PER_OPERATOR_HEADERS)
-target_compile_options(cplm_torch INTERFACE -fopenmp)  # the runtime is torch's own libgomp
+# -fopenmp: the runtime is torch's own libgomp. g++ 12 sees array bounds where an inlined
+# intrusive_ptr ends (a false alarm inside LibTorch's headers).
+target_compile_options(cplm_torch INTERFACE -fopenmp -Wno-array-bounds)
 target_link_libraries(cplm_torch INTERFACE ${torch_libraries} ${torch_dir}/lib/libgomp.so.1 Threads::Threads)
 foreach(dir ${torch_rpath})
   target_link_options(cplm_torch INTERFACE -Wl,-rpath,${dir} -Wl,-rpath-link,${dir})
