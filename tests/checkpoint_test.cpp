@@ -137,6 +137,7 @@ TEST(Checkpoint, ResolvesRunsStepsAndForeignFolders) {
   EXPECT_EQ(resolve_checkpoint(run.path()), newest);
   EXPECT_EQ(resolve_checkpoint(str(run.path().string(), "/")), newest);
   EXPECT_EQ(resolve_checkpoint(run / "checkpoints").filename(), newest.filename());
+  EXPECT_THAT(verify_checkpoint(run / "checkpoints/step_0000000001/."), IsEmpty());
   EXPECT_EQ(resolve_checkpoint(run / "checkpoints/step_0000000001").filename(), "step_0000000001");
 
   const TempDir foreign;
@@ -166,6 +167,8 @@ TEST(Checkpoint, ResolvingSaysWhatWasLookedFor) {
               AllOf(HasSubstr("is incomplete: state.json is missing; the next older complete "),
                     HasSubstr("(take it by --resume "), HasSubstr("step_0000000001)")));
   fs::remove(run / "checkpoints/step_0000000001/manifest.json");
+  EXPECT_THAT(error(run / "checkpoints/step_0000000001/"),
+              HasSubstr("is incomplete: manifest.json is missing; there is no older"));
   EXPECT_THAT(error(run.path()), AllOf(HasSubstr("no complete checkpoint"),
                                        HasSubstr("step_0000000001: manifest.json is missing")));
 }

@@ -34,7 +34,7 @@ std::optional<CheckpointFound> newest_complete_before(const fs::path& run_dir, i
 }
 
 std::string older_checkpoint_hint(const fs::path& folder, int64_t step) {
-  const fs::path checkpoints = fs::absolute(folder).lexically_normal().parent_path();
+  const fs::path checkpoints = plain_path(folder).parent_path();
   if (checkpoints.filename() != checkpoints_folder("").filename()) return "";
   const auto older = newest_complete_before(checkpoints.parent_path(), step);
   if (!older) return "; there is no older complete checkpoint beside it";
@@ -59,9 +59,11 @@ std::string latest_name(const fs::path& run_dir) {
 std::optional<fs::path> run_folder(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(checkpoint::checkpoints_folder(path), error)) return path;
-  fs::path own = fs::absolute(path).lexically_normal();
-  if (own.filename().empty()) own = own.parent_path();
-  if (own.filename() == checkpoint::checkpoints_folder("").filename()) return own.parent_path();
+  const fs::path plain = checkpoint::plain_path(path);
+  const bool is_checkpoints = plain.filename() == checkpoint::checkpoints_folder("").filename();
+  if (is_checkpoints && !fs::exists(path / checkpoint::kModelFile, error)) {
+    return plain.parent_path();
+  }
   return std::nullopt;
 }
 
@@ -82,12 +84,13 @@ fs::path newest_of_run(const fs::path& run_dir) {
 std::vector<CheckpointFound> list_checkpoints(const fs::path& run_dir) {
   const fs::path checkpoints = checkpoint::checkpoints_folder(run_dir);
   std::vector<CheckpointFound> found;
+  std::error_code error;
   for (const fs::path& path : checkpoint::folder_entries(checkpoints)) {
     auto step = checkpoint::step_of_folder_name(path.filename().string());
     // A crash between the two renames of a replacement leaves the step under this name alone.
     const auto aside = checkpoint::parse_aside(path);
     if (aside && aside->kind == checkpoint::Aside::kReplaced &&
-        !fs::exists(checkpoints / checkpoint::step_folder_name(aside->step))) {
+        !fs::exists(checkpoints / checkpoint::step_folder_name(aside->step), error)) {
       step = aside->step;
     }
     if (!step) continue;
@@ -127,15 +130,13 @@ fs::path resolve_checkpoint(const fs::path& path) {
              " a checkpoint's (checkpoints/step_...), or one that holds ", checkpoint::kModelFile);
   if (const auto run_dir = run_folder(path)) return newest_of_run(*run_dir);
 
-  // "." and a trailing slash hide the folder's own name.
-  const fs::path own = fs::canonical(path);
-  const auto step = checkpoint::step_of_folder_name(own.filename().string());
+  const auto step = checkpoint::step_of_folder(path);
   const bool has_model = fs::exists(path / checkpoint::kModelFile, error);
   const bool has_manifest = fs::exists(path / checkpoint::kManifestFile, error);
   if (step || (has_model && has_manifest)) {
-    const std::string problem = checkpoint::why_incomplete(own);
+    const std::string problem = checkpoint::why_incomplete(path);
     CPLM_CHECK(problem.empty(), "the checkpoint ", path.string(), " is incomplete: ", problem,
-               step ? checkpoint::older_checkpoint_hint(own, *step) : "");
+               step ? checkpoint::older_checkpoint_hint(path, *step) : "");
     return path;
   }
   CPLM_CHECK(has_model, "no checkpoint in ", path.string(), ": looked for checkpoints/ (a run's ",

@@ -103,6 +103,15 @@ std::optional<int64_t> step_of_folder_name(const std::string& name) {
   return step;
 }
 
+fs::path plain_path(const fs::path& path) {
+  const fs::path plain = fs::absolute(path).lexically_normal();
+  return plain.has_filename() ? plain : plain.parent_path();
+}
+
+std::optional<int64_t> step_of_folder(const fs::path& folder) {
+  return step_of_folder_name(plain_path(folder).filename().string());
+}
+
 fs::path aside_path(const fs::path& checkpoints, int64_t step, Aside kind) {
   for (const AsideName& name : kAsideNames) {
     if (name.kind == kind) return checkpoints / str(".", step_folder_name(step), name.suffix);
@@ -146,7 +155,7 @@ std::string why_incomplete(const fs::path& folder) try {
   if (!fs::is_directory(folder, error)) return "it is not a folder";
   if (!fs::exists(folder / kManifestFile, error)) return str(kManifestFile, " is missing");
   const Manifest manifest = read_manifest(folder);
-  const auto named_step = step_of_folder_name(folder.filename().string());
+  const auto named_step = step_of_folder(folder);
   if (named_step && *named_step != manifest.step) {
     return str(kManifestFile, " is of step ", manifest.step);
   }

@@ -21,6 +21,9 @@ std::filesystem::path checkpoints_folder(const std::filesystem::path& run_dir);
 // 1000 -> "step_0000001000", and back; nullopt for any other name.
 std::string step_folder_name(int64_t step);
 std::optional<int64_t> step_of_folder_name(const std::string& name);
+// Absolute, without "." and a trailing slash, so that filename() is the folder's own name.
+std::filesystem::path plain_path(const std::filesystem::path& path);
+std::optional<int64_t> step_of_folder(const std::filesystem::path& folder);
 
 // Folders that only a writer holding checkpoints/.lock makes; all but kReplaced are worthless
 // later.

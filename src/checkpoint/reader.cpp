@@ -44,7 +44,7 @@ CheckpointReader::CheckpointReader(const fs::path& folder, Verify verify)
   impl_->verify = verify;
   std::error_code error;
   const bool has_manifest = fs::exists(folder / checkpoint::kManifestFile, error);
-  const auto step = checkpoint::step_of_folder_name(folder.filename().string());
+  const auto step = checkpoint::step_of_folder(folder);
   if (!has_manifest && !step) {
     CPLM_CHECK(fs::exists(folder / checkpoint::kModelFile, error), "no checkpoint in ",
                folder.string(), ": it has neither ", checkpoint::kManifestFile, " nor ",

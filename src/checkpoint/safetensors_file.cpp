@@ -23,7 +23,8 @@ namespace {
 class FileMap {
  public:
   explicit FileMap(const std::filesystem::path& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: a pipe would otherwise wait for its writer before it can be refused.
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) fail(path);
     struct stat status {};
     bool mapped = ::fstat(descriptor, &status) == 0;

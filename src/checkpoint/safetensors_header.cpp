@@ -46,6 +46,23 @@ const Dtype& dtype_of(at::ScalarType type) {
   throw Error(str("safetensors files hold ", known_dtypes(), ", not ", c10::toString(type)));
 }
 
+// Names and values of a hostile file can be megabytes and hold line breaks; a message is one line.
+std::string shortened(std::string text) {
+  constexpr size_t kLongest = 160;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+std::string brief(const json& value) {
+  return shortened(value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
+std::string one_line(const std::string& name) {
+  const std::string escaped = brief(name);
+  const bool whole = escaped.ends_with('"');
+  return str("'", escaped.substr(1, escaped.size() - (whole ? 2 : 1)), "'");
+}
+
 // One file's header while it is being checked; every failure names the file.
 class HeaderParser {
  public:
@@ -101,7 +118,7 @@ class HeaderParser {
       if (event == json::parse_event_t::object_end) open_objects.pop_back();
       if (event == json::parse_event_t::key &&
           !open_objects.back().insert(value.get<std::string>()).second) {
-        fail("its header has the key ", value.dump(), " twice");
+        fail("its header has the key ", brief(value), " twice");
       }
       return true;
     };
@@ -110,22 +127,22 @@ class HeaderParser {
       if (!root.is_object()) fail("its header is not a JSON object");
       return root;
     } catch (const json::exception& error) {
-      fail("its header is not JSON: ", error.what());
+      fail("its header is not JSON: ", shortened(error.what()));
     }
   }
 
   void read_metadata(const json& value) {
     if (!value.is_object()) fail("'", kMetadataKey, "' is not a map of strings");
     for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) fail("'", kMetadataKey, "' has no string at '", key, "'");
+      if (!text.is_string()) fail("'", kMetadataKey, "' has no string at ", one_line(key));
       header_.metadata.emplace(key, text.get<std::string>());
     }
   }
 
   const json& field(const std::string& name, const json& value, const char* key) const {
-    if (!value.is_object()) fail("tensor '", name, "' is not described by a JSON object");
+    if (!value.is_object()) fail("tensor ", one_line(name), " is not described by a JSON object");
     const auto found = value.find(key);
-    if (found == value.end()) fail("tensor '", name, "' has no '", key, "'");
+    if (found == value.end()) fail("tensor ", one_line(name), " has no '", key, "'");
     return *found;
   }
 
@@ -133,24 +150,27 @@ class HeaderParser {
     const json& dtype_json = field(name, value, "dtype");
     const json& shape_json = field(name, value, "shape");
     const json& span_json = field(name, value, "data_offsets");
-    if (value.size() != 3) fail("tensor '", name, "' has more than dtype, shape and data_offsets");
+    if (value.size() != 3)
+      fail("tensor ", one_line(name), " has more than dtype, shape and data_offsets");
     SafetensorsEntry entry;
     const Dtype& dtype = read_dtype(name, dtype_json);
     entry.dtype = dtype.type;
     entry.shape = read_shape(name, shape_json);
     if (!span_json.is_array() || span_json.size() != 2 || !span_json[0].is_number_unsigned() ||
         !span_json[1].is_number_unsigned()) {
-      fail("tensor '", name, "': data_offsets must be two whole numbers, found ", brief(span_json));
+      fail("tensor ", one_line(name), ": data_offsets must be two whole numbers, found ",
+           brief(span_json));
     }
     entry.begin = span_json[0].get<uint64_t>();
     entry.end = span_json[1].get<uint64_t>();
     if (entry.end < entry.begin) {
-      fail("tensor '", name, "' ends at ", entry.end, " before it begins at ", entry.begin);
+      fail("tensor ", one_line(name), " ends at ", entry.end, " before it begins at ", entry.begin);
     }
     const uint64_t expected = size_of(name, entry.shape, dtype.bytes);
     if (entry.end - entry.begin != expected) {
-      fail("tensor '", name, "' of type ", dtype.name, " and shape ", shape_text(entry.shape),
-           " needs ", expected, " bytes, data_offsets give ", entry.end - entry.begin);
+      fail("tensor ", one_line(name), " of type ", dtype.name, " and shape ",
+           shape_text(entry.shape), " needs ", expected, " bytes, data_offsets give ",
+           entry.end - entry.begin);
     }
     return entry;
   }
@@ -159,16 +179,22 @@ class HeaderParser {
     for (const Dtype& dtype : kDtypes) {
       if (value == dtype.name) return dtype;
     }
-    fail("tensor '", name, "' has dtype ", brief(value), ", expected one of ", known_dtypes());
+    fail("tensor ", one_line(name), " has dtype ", brief(value), ", expected one of ",
+         known_dtypes());
   }
 
   std::vector<int64_t> read_shape(const std::string& name, const json& value) const {
-    if (!value.is_array()) fail("tensor '", name, "': shape is not a list");
+    constexpr size_t kMaxDimensions = 64;  // of LibTorch's operators
+    if (!value.is_array()) fail("tensor ", one_line(name), ": shape is not a list");
+    if (value.size() > kMaxDimensions) {
+      fail("tensor ", one_line(name), " has ", value.size(), " dimensions, expected at most ",
+           kMaxDimensions);
+    }
     std::vector<int64_t> shape;
     for (const json& size : value) {
       if (!size.is_number_unsigned() ||
           size.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
-        fail("tensor '", name, "': shape holds ", brief(size), ", expected whole numbers");
+        fail("tensor ", one_line(name), ": shape holds ", brief(size), ", expected whole numbers");
       }
       shape.push_back(size.get<int64_t>());
     }
@@ -183,7 +209,7 @@ class HeaderParser {
     for (int64_t size : shape) {
       empty = empty || size == 0;
       if (size != 0 && __builtin_mul_overflow(bytes, size, &bytes)) {
-        fail("tensor '", name, "' has the shape ", shape_text(shape),
+        fail("tensor ", one_line(name), " has the shape ", shape_text(shape),
              ", more than memory can hold");
       }
     }
@@ -199,11 +225,12 @@ class HeaderParser {
     uint64_t position = 0;
     for (const auto& [name, entry] : order) {
       if (entry->begin < position) {
-        fail("tensor '", *name, "' begins at ", entry->begin, ", inside the one that ends at ",
-             position);
+        fail("tensor ", one_line(*name), " begins at ", entry->begin,
+             ", inside the one that ends at ", position);
       }
       if (entry->begin > position) {
-        fail(entry->begin - position, " bytes before tensor '", *name, "' belong to no tensor");
+        fail(entry->begin - position, " bytes before tensor ", one_line(*name),
+             " belong to no tensor");
       }
       position = entry->end;
     }
@@ -215,13 +242,6 @@ class HeaderParser {
     if (position < available) {
       fail(available - position, " bytes after the last tensor belong to no tensor");
     }
-  }
-
-  // Hostile values can be megabytes; a message is one line.
-  static std::string brief(const json& value) {
-    std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-    if (text.size() > 60) text = text.substr(0, 60) + "...";
-    return text;
   }
 
   const std::string& file_;

@@ -110,22 +110,22 @@ void write_and_publish(const fs::path& checkpoints, int64_t step, const Snapshot
   partial.set_published();
 }
 
-// What a user needs to know besides the reason: room, and that nothing else was lost.
-std::string failure_context(const fs::path& run_dir, const Snapshot& snapshot) {
-  const fs::path checkpoints = checkpoint::checkpoints_folder(run_dir);
-  std::string text;
+std::string room_text(const fs::path& checkpoints, const Snapshot& snapshot) {
+  return str("; it needs ", bytes_text(snapshot.needed_bytes()), ", ",
+             bytes_text(free_bytes(checkpoints)), " are free in ", checkpoints.string());
+}
+
+// That nothing else was lost.
+std::string intact_text(const fs::path& run_dir) {
   std::error_code error;
-  if (fs::is_directory(checkpoints, error)) {
-    text = str("; it needs ", bytes_text(snapshot.needed_bytes()), ", ",
-               bytes_text(free_bytes(checkpoints)), " are free in ", checkpoints.string());
+  if (fs::is_directory(checkpoint::checkpoints_folder(run_dir), error)) {
     const auto newest =
         checkpoint::newest_complete_before(run_dir, std::numeric_limits<int64_t>::max());
     if (newest) {
-      return text +
-             str("; the previous checkpoints are intact, the newest is ", newest->path.string());
+      return str("; the previous checkpoints are intact, the newest is ", newest->path.string());
     }
   }
-  return text + "; there was no checkpoint before";
+  return "; there was no checkpoint before";
 }
 
 }  // namespace
@@ -144,11 +144,16 @@ fs::path save_checkpoint(const fs::path& run_dir, int64_t step, const NamedTenso
     write_and_publish(checkpoints, step, snapshot);
   } catch (const Error& error) {
     throw Error(str("the checkpoint of step ", step, " was not saved: ", error.what(),
-                    failure_context(run_dir, snapshot)),
+                    lock ? room_text(checkpoints, snapshot) : "", intact_text(run_dir)),
                 error.code());
   }
-  checkpoint::update_latest(run_dir);
-  checkpoint::recover_interrupted(checkpoints);  // the content that this one replaced
+  try {
+    checkpoint::update_latest(run_dir);
+    checkpoint::recover_interrupted(checkpoints);  // the content that this one replaced
+  } catch (const Error& error) {
+    throw Error(str("the checkpoint of step ", step, " is saved and complete, but: ", error.what()),
+                error.code());
+  }
   return checkpoints / checkpoint::step_folder_name(step);
 }
 

@@ -44,7 +44,7 @@ class Verifier {
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
 
   void check_manifest() {
-    const auto named_step = checkpoint::step_of_folder_name(folder_.filename().string());
+    const auto named_step = checkpoint::step_of_folder(folder_);
     if (named_step && *named_step != manifest_->step) {
       add(file(checkpoint::kManifestFile), " is of step ", manifest_->step,
           ", the folder's name says ", *named_step);
@@ -156,7 +156,7 @@ class Verifier {
 std::vector<std::string> verify_checkpoint(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return {str(path.string(), " is not a folder")};
-  fs::path folder = fs::canonical(path);
+  fs::path folder = path;
   if (fs::is_directory(checkpoint::checkpoints_folder(folder), error)) {
     const auto newest = newest_complete(folder);
     if (!newest) return {str("no complete checkpoint in ", path.string())};

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
