@@ -55,7 +55,7 @@ class AttentionMixer : public Mixer {
                             values(dqkv), context.ops);
     saved.reset();
     ops::rope_(rotated(dqkv), context.rope, ops::RopeDirection::kInverse, context.ops);
-    const at::Tensor flat = dqkv.view({batch, positions, -1});
+    const at::Tensor flat = dqkv.flatten(2);
     ops::add_linear_weight_grad(flat, x, store_.stacked_grad(qkv_, 3));
     return ops::linear_input_grad(flat, store_.stacked_value(qkv_, 3));
   }

@@ -15,8 +15,8 @@ void swiglu_backward_(const at::Tensor& dact, const at::Tensor& gate_up, OpsKind
   const at::Tensor gate = gate_up.narrow(-1, 0, width), up = gate_up.narrow(-1, width, width);
   const at::Tensor sigmoid = gate.sigmoid();
   const at::Tensor silu = gate.mul(sigmoid);
-  // silu'(g) = sigmoid (1 + g (1 - sigmoid)) = sigmoid + silu (1 - sigmoid)
-  const at::Tensor slope = sigmoid.add(silu).sub_(silu.mul(sigmoid));
+  // silu'(g) = sigmoid + silu (1 - sigmoid); multiplied out, two terms of size g would cancel.
+  const at::Tensor slope = sigmoid.neg().add_(1.0).mul_(silu).add_(sigmoid);
   const at::Tensor act = silu.mul(up);
   gate.copy_(slope.mul_(up).mul_(dact));
   up.copy_(silu.mul(dact));
