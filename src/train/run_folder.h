@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "cplm/base.h"
 #include "cplm/config.h"
 #include "cplm/train.h"
 #include "train/run_state.h"
