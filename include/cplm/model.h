@@ -16,7 +16,6 @@
 namespace cplm {
 
 // ---- parameters
-// ---------------------------------------------------------------------------------------
 enum class Init { kNormal, kNormalResidual, kOne, kZero };  // residual: std / sqrt(2 L)
 
 struct Parameter {
@@ -67,7 +66,6 @@ class ParameterStore {
 void initialize(const ParameterStore& parameters, const ModelConfig& config, uint64_t seed);
 
 // ---- the model
-// --------------------------------------------------------------------------------------------
 struct ModelInput {
   at::Tensor ids;             // int64 [B, T]
   at::Tensor targets;         // int64 [B, T]; -1 = not counted
@@ -132,7 +130,6 @@ class LanguageModel {
 };
 
 // ---- sizes without building
-// ------------------------------------------------------------------------------
 struct ParameterCounts {
   std::vector<std::pair<std::string, int64_t>>
       parts;  // embedding, attention, mlp, norms, lm_head, copy_token, cp_head

@@ -23,8 +23,7 @@ namespace cplm::ops {
 at::ScalarType accumulation_dtype(at::ScalarType dtype);
 
 // ---- linear: y = x W^T
-// ---------------------------------------------------------------------------- x [..., I], weight
-// [O, I] -> [..., O].
+// x [..., I], weight [O, I] -> [..., O].
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 // dx = dy W; dy [..., O] -> [..., I].
 at::Tensor linear_input_grad(const at::Tensor& dy, const at::Tensor& weight);
@@ -34,14 +33,12 @@ void add_linear_input_grad(const at::Tensor& dy, const at::Tensor& weight, const
 void add_linear_weight_grad(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dweight);
 
 // ---- embedding: y_t = W[x_t]
-// ------------------------------------------------------------------------ weight [V, D], ids int64
-// [B, T] -> [B, T, D].
+// weight [V, D], ids int64 [B, T] -> [B, T, D].
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 // dweight[x_t] += dy_t, in a fixed order (deterministic); dy [B, T, D].
 void add_embedding_grad(const at::Tensor& dy, const at::Tensor& ids, const at::Tensor& dweight);
 
 // ---- RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps)
-// ------------------------------------------
 struct RmsNormResult {
   at::Tensor y;     // [..., D]
   at::Tensor rstd;  // [N] accumulation dtype
@@ -58,7 +55,6 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
                        OpsKind path);
 
 // ---- RoPE, half rotation (Hugging Face layout)
-// ----------------------------------------------------------
 struct RopeTable {
   at::Tensor cos, sin;  // [T, C/2], accumulation dtype; angles in float64
 };
@@ -70,18 +66,16 @@ enum class RopeDirection { kForward, kInverse };
 void rope_(const at::Tensor& x, const RopeTable& table, RopeDirection direction, OpsKind path);
 
 // ---- SwiGLU: a = silu(gate) * up
-// ------------------------------------------------------------------------ gate_up [N, 2F], gate
-// first -> [N, F].
+// gate_up [N, 2F], gate first -> [N, F].
 at::Tensor swiglu(const at::Tensor& gate_up, OpsKind path);
 // In place: `dact` [N, F] comes with da and leaves with a; `gate_up` comes with the inputs and
 // leaves with their gradients. One buffer less than keeping both.
 void swiglu_backward_(const at::Tensor& dact, const at::Tensor& gate_up, OpsKind path);
 
 // ---- causal attention with grouped queries
-// ---------------------------------------------------------------- Query t sees keys j with
-// max(t-w+1, start_t) <= j <= t; w = window (0: no limit), start_t the first position of t's
-// document (0 without document_start). out_t = sum_j softmax_j(q_t.k_j / sqrt(C)) v_j. Costs what
-// the window costs: no T x T tensor and no full mask is made.
+// Query t sees keys j with max(t-w+1, start_t) <= j <= t; w = window (0: no limit), start_t the
+// first position of t's document (0 without document_start). out_t = sum_j softmax_j(q_t.k_j /
+// sqrt(C)) v_j. Costs what the window costs: no T x T tensor and no full mask is made.
 struct AttentionInput {
   at::Tensor q;               // [B, T, H, C], last dimension contiguous
   at::Tensor k, v;            // [B, T, K, C]; query head h reads key head h / (H/K)
@@ -99,10 +93,9 @@ void attention_backward(const AttentionInput& input, const AttentionResult& resu
                         const at::Tensor& dv, OpsKind path);
 
 // ---- Copy-Paste scores
-// ------------------------------------------------------------------------------------ a_tj =
-// q_t.k_j / sqrt(D) for the allowed keys start_t <= j <= t (j <= t-1 without include_current). M =
-// logsumexp_j a_tj; Lam = logsumexp over the allowed j with ids_j = target_t; -inf when empty. The
-// sink's score is not part of it (one GEMV, the head's own).
+// a_tj = q_t.k_j / sqrt(D) for the allowed keys start_t <= j <= t (j <= t-1 without
+// include_current). M = logsumexp_j a_tj; Lam = logsumexp over the allowed j with ids_j =
+// target_t; -inf when empty. The sink's score is not part of it (one GEMV, the head's own).
 struct CpScoreInput {
   at::Tensor q, k;            // [B, T, D]
   at::Tensor ids;             // int64 [B, T]
@@ -127,7 +120,6 @@ at::Tensor cp_distribution(const CpScoreInput& input, const at::Tensor& context_
                            int64_t sequence, int64_t begin, int64_t end, int64_t vocab_size);
 
 // ---- the mixture of one row, in log space (SPEC.md section 3)
-// -------------------------------------------------
 struct MixtureInput {       // all [N], accumulation dtype
   at::Tensor vocab_lse;     // u
   at::Tensor target_logit;  // l_y
@@ -153,10 +145,9 @@ struct MixtureGates {
 MixtureGates mixture_gates(const MixtureInput& input);
 
 // ---- linear cross-entropy: u and l_y without the N x V logits
-// -------------------------------------------------
 struct VocabRows {
   at::Tensor vocab_lse;     // u [N], accumulation dtype
-  at::Tensor target_logit;  // l_y [N]; logit 0 where the target is -1
+  at::Tensor target_logit;  // l_y [N]; the logit of token 0 where the target is -1
 };
 // h [N, D], weight [V, D], targets int64 [N]. Holds chunk_rows x V logits at once (0: chosen so
 // that a chunk takes at most 64 MiB).

@@ -18,20 +18,17 @@
 namespace cplm {
 
 // ---- schedule
-// -------------------------------------------------------------------------------------------
-// Learning rate of update n = 1 .. total_steps; a pure function. Warm-up: peak n / W. WSD with
-// N = round(decay_fraction S) steps of decay, k = max(0, n - 1 - (S - N)): linear
-// min + (peak - min)(N - k)/N, sqrt: ... (1 - sqrt(k/N)), cosine: ... (1 + cos(pi k/N))/2. cosine:
-// the last shape over all steps after warm-up. The smaller of warm-up and decay rules where they
-// overlap.
+// Learning rate of update n = 1 .. total_steps; a pure function. Warm-up: peak n / W. WSD with N =
+// round(decay_fraction S) steps of decay, k = max(0, n - 1 - (S - N)): linear min + (peak - min)(N
+// - k)/N, sqrt: ... (1 - sqrt(k/N)), cosine: ... (1 + cos(pi k/N))/2. cosine: the last shape over
+// all steps after warm-up. The smaller of warm-up and decay rules where they overlap.
 double learning_rate(const ScheduleConfig& schedule, double peak, int64_t total_steps,
                      int64_t update);
 // Steps before the decay starts (total_steps when there is none).
 int64_t steps_before_decay(const ScheduleConfig& schedule, int64_t total_steps);
 
 // ---- optimizer
-// ------------------------------------------------------------------------------------------ AdamW
-// (decoupled decay) over the flat buffers. A tensor whose name matches a no_decay pattern
+// AdamW (decoupled decay) over the flat buffers. A tensor whose name matches a no_decay pattern
 // (`*` and `?`) is not decayed; every other is, norms and embeddings included.
 class AdamW {
  public:
@@ -55,7 +52,6 @@ class AdamW {
 };
 
 // ---- one step
-// ---------------------------------------------------------------------------------------------
 struct StepOptions {
   int64_t micro_batch = 1;
   bool document_mask = false;
@@ -72,7 +68,6 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
                        double learning_rate, const StepOptions& options, const at::Tensor& blocked);
 
 // ---- the loop
-// -----------------------------------------------------------------------------------------------
 struct TrainOptions {
   std::string resume = "auto";  // auto, none, or a checkpoint's path
   bool overwrite = false;
