@@ -127,6 +127,7 @@ Json check_report(const Config& config) {
   report["parameters"] = parameters_json(config);
   report["memory"] = memory_json(config);
   report["work"] = work_json(config);
+  for (const auto& spec : parameter_specs(config.model)) report["tensors"][spec.name] = spec.shape;
   report["schedule"] = schedule_json(config);
   report["layer_types"] = layers_json(config.model);
   report["optimizer"] = decay_json(config);

@@ -8,6 +8,7 @@
 
 namespace cplm {
 
+void add_bench_command(CLI::App& app);
 void add_check_command(CLI::App& app);
 void add_train_command(CLI::App& app, ExitCode& exit_code);
 void add_compare_command(CLI::App& app);

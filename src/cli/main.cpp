@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.parse_complete_callback([&] { cplm::log::set_level(level); });
   ExitCode exit_code = ExitCode::kDone;
+  cplm::add_bench_command(app);
   cplm::add_check_command(app);
   cplm::add_train_command(app, exit_code);
   cplm::add_compare_command(app);

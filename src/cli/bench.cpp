@@ -1,0 +1,122 @@
+// cplm bench step: time and memory of optimizer steps of a config, on made-up tokens.
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cplm/plan.h"
+#include "cplm/train.h"
+
+namespace cplm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BenchArguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  int64_t steps = 10, warmup = 2;
+  bool json = false;
+};
+
+// Tokens of a skewed distribution, so that some targets occur in their context as in text.
+TokenBatch made_up_batch(const Config& config, uint64_t seed) {
+  TokenBatch batch = TokenBatch::sized(config.batch_sequences(), config.data.sequence_length);
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    const double unit =
+        static_cast<double>(mix64(seed * 0x9e3779b97f4a7c15ULL + i) >> 11) * 0x1.0p-53;
+    const double skewed = unit * unit * unit;
+    batch.tokens[i] = static_cast<int32_t>(skewed * static_cast<double>(config.model.vocab_size));
+  }
+  std::fill(batch.target_counted.begin(), batch.target_counted.end(), uint8_t{1});
+  batch.counted_targets = static_cast<int64_t>(batch.target_counted.size());
+  return batch;
+}
+
+// A line "Name:  123 kB" of /proc/self/status, in MiB.
+double status_mb(const std::string& name) {
+  const std::string text = read_file("/proc/self/status");
+  const size_t at = text.find(name + ":");
+  CPLM_CHECK(at != std::string::npos, "/proc/self/status: no line ", name);
+  return std::stod(text.substr(at + name.size() + 1)) / 1024.0;
+}
+
+Json bench_step(const Config& config, const BenchArguments& arguments) {
+  c10::InferenceMode inference;
+  const int threads = set_threads(config.train.threads);
+  const at::Device device = resolve_device(config.train.device);
+  const at::ScalarType dtype =
+      config.train.precision == Precision::kFloat64 ? at::kDouble : at::kFloat;
+  LanguageModel model(config.model,
+                      {at::TensorOptions().dtype(dtype).device(device), config.train.ops, {}});
+  initialize(model.parameters(), config.model, config.run.seed);
+  model.parameters().allocate_gradients();
+  AdamW optimizer(model.parameters(), config.optimizer);
+  const at::Tensor blocked = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
+  const StepOptions options{config.train.micro_batch, config.data.intra_document_mask,
+                            config.optimizer.grad_clip};
+
+  const double before_mb = status_mb("VmRSS");
+  std::vector<double> seconds;
+  double loss = 0;
+  for (int64_t i = 0; i < arguments.warmup + arguments.steps; ++i) {
+    const TokenBatch batch = made_up_batch(config, static_cast<uint64_t>(i));
+    const auto start = std::chrono::steady_clock::now();
+    const at::Tensor numbers =
+        train_step(model, optimizer, batch, config.optimizer.lr * 0.01, options, blocked)
+            .cpu();  // waits
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    if (i >= arguments.warmup) seconds.push_back(elapsed.count());
+    loss = numbers.const_data_ptr<double>()[0] / static_cast<double>(batch.counted_targets);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const double flops = plan_work(config).flops_per_step;
+  return {{"steps", arguments.steps},
+          {"threads", threads},
+          {"step_ms_median", 1000 * median},
+          {"step_ms_min", 1000 * seconds.front()},
+          {"step_ms_max", 1000 * seconds.back()},
+          {"tokens_per_s", static_cast<double>(config.train.batch_tokens) / median},
+          {"gflop_per_s", flops / median / 1e9},
+          {"resident_before_mb", before_mb},
+          {"resident_peak_mb", status_mb("VmHWM")},
+          {"step_memory_mb", status_mb("VmHWM") - before_mb},
+          {"last_loss", loss}};
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Timings on this machine");
+  bench->require_subcommand(1);
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* step = bench->add_subcommand("step", "Whole optimizer steps on made-up tokens");
+  step->add_option("config", arguments->config, "YAML file")->required();
+  step->add_option("--set", arguments->overrides,
+                   "Override a field: key.path=value (any number of times)")
+      ->allow_extra_args(false);
+  step->add_option("--steps", arguments->steps, "Timed steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  step->add_option("--warmup", arguments->warmup, "Steps before the first timed one")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  step->add_flag("--json", arguments->json, "JSON for programs");
+  step->callback([arguments] {
+    const Json report =
+        bench_step(load_config(arguments->config, arguments->overrides), *arguments);
+    if (arguments->json) {
+      std::printf("%s\n", report.dump(2).c_str());
+      return;
+    }
+    for (const auto& [name, value] : report.items())
+      std::printf("%-20s %s\n", name.c_str(), value.dump().c_str());
+  });
+}
+
+}  // namespace cplm
