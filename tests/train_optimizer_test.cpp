@@ -37,6 +37,13 @@ std::unique_ptr<ParameterStore> make_store(at::ScalarType dtype) {
   return store;
 }
 
+OptimizerConfig settings(double weight_decay, const std::vector<std::string>& no_decay = {}) {
+  OptimizerConfig config;
+  config.weight_decay = weight_decay;
+  config.no_decay = no_decay;
+  return config;
+}
+
 // Decoupled decay first, then the step along the bias-corrected mean.
 struct PlainAdamW {
   OptimizerConfig config;
@@ -67,8 +74,8 @@ void expect_plain_adamw(at::ScalarType dtype, const OptimizerConfig& config, dou
   for (int step = 1; step <= 6; ++step) {
     const double rate = 0.1 / step;
     for (const Parameter& p : store->all()) {
-      p.grad.copy_(tensor(random.normals(static_cast<size_t>(p.numel), std::pow(10.0, -step)),
-                          p.shape));
+      p.grad.copy_(
+          tensor(random.normals(static_cast<size_t>(p.numel), std::pow(10.0, -step)), p.shape));
       const double decay = AdamW::decays(p.name, config) ? config.weight_decay : 0.0;
       plain[p.name].step(values(p.grad), rate, decay);
     }
@@ -87,17 +94,19 @@ void expect_plain_adamw(at::ScalarType dtype, const OptimizerConfig& config, dou
 }
 
 TEST(AdamW, EqualsTheFormulaInDouble) {
-  expect_plain_adamw(at::kDouble, {.weight_decay = 0.3}, kSameMaths);
-  expect_plain_adamw(at::kDouble, {.betas = {0.0, 0.5}, .eps = 0.1, .weight_decay = 0.0},
-                     kSameMaths);
+  expect_plain_adamw(at::kDouble, settings(0.3), kSameMaths);
+  OptimizerConfig others = settings(0.0);
+  others.betas = {0.0, 0.5};
+  others.eps = 0.1;
+  expect_plain_adamw(at::kDouble, others, kSameMaths);
 }
 
 TEST(AdamW, EqualsTheFormulaInFloat) {
-  expect_plain_adamw(at::kFloat, {.weight_decay = 0.3}, kSingleUpdate);
+  expect_plain_adamw(at::kFloat, settings(0.3), kSingleUpdate);
 }
 
 TEST(AdamW, PatternsNameWhatIsNotDecayed) {
-  const OptimizerConfig config{.weight_decay = 0.5, .no_decay = {"*norm*", "embed.weight", "layers.?.k.*"}};
+  const OptimizerConfig config = settings(0.5, {"*norm*", "embed.weight", "layers.?.k.*"});
   expect_plain_adamw(at::kDouble, config, kSameMaths);
   EXPECT_FALSE(AdamW::decays("layers.0.norm.weight", config));
   EXPECT_FALSE(AdamW::decays("embed.weight", config));
@@ -110,7 +119,7 @@ TEST(AdamW, PatternsNameWhatIsNotDecayed) {
 
 TEST(AdamW, BlockedLeavesWeightsMomentsAndItsOwnStepAsTheyWere) {
   const auto store = make_store(at::kFloat);
-  AdamW optimizer(*store, {.weight_decay = 0.5});
+  AdamW optimizer(*store, settings(0.5));
   store->flat_grad().fill_(0.25);
   optimizer.step(0.1, at::zeros({}));
   std::vector<at::Tensor> before = {store->flat_value().clone()};
@@ -125,7 +134,7 @@ TEST(AdamW, BlockedLeavesWeightsMomentsAndItsOwnStepAsTheyWere) {
 
 TEST(AdamW, PaddingBetweenGroupsStaysZero) {
   const auto store = make_store(at::kDouble);
-  AdamW optimizer(*store, {.no_decay = {"*norm*"}});
+  AdamW optimizer(*store, settings(0.01, {"*norm*"}));
   store->flat_grad().zero_();
   for (const Parameter& p : store->all()) p.grad.fill_(1.0);
   optimizer.step(0.1, at::zeros({}));
@@ -135,12 +144,10 @@ TEST(AdamW, PaddingBetweenGroupsStaysZero) {
   EXPECT_NEAR(outside, 0.0, 1e-12);
 }
 
-ModelConfig with_head(HeadKind head) { return tiny_config(head); }
-
 TEST(NoDecay, APatternThatMatchesNothingIsRefused) {
   const auto message = [](const std::string& pattern) {
     try {
-      check_no_decay(with_head(HeadKind::kCplm), {.no_decay = {"*norm*", pattern}});
+      check_no_decay(tiny_config(HeadKind::kCplm), settings(0.01, {"*norm*", pattern}));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kBadConfig);
       return std::string(error.what());
@@ -154,8 +161,8 @@ TEST(NoDecay, APatternThatMatchesNothingIsRefused) {
 }
 
 TEST(NoDecay, APatternForTheOtherHeadIsLegalAsTheRestOfItsSettings) {
-  EXPECT_NO_THROW(check_no_decay(with_head(HeadKind::kVanilla), {.no_decay = {"cp_head.*"}}));
-  EXPECT_NO_THROW(check_no_decay(with_head(HeadKind::kVanilla), {.no_decay = {}}));
+  EXPECT_NO_THROW(check_no_decay(tiny_config(HeadKind::kVanilla), settings(0.01, {"cp_head.*"})));
+  EXPECT_NO_THROW(check_no_decay(tiny_config(HeadKind::kVanilla), settings(0.01, {})));
 }
 
 }  // namespace

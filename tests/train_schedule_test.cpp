@@ -26,7 +26,8 @@ std::vector<double> rates(const ScheduleConfig& schedule, double peak, int64_t s
   return all;
 }
 
-void expect_rates(const ScheduleConfig& schedule, double peak, const std::vector<double>& expected) {
+void expect_rates(const ScheduleConfig& schedule, double peak,
+                  const std::vector<double>& expected) {
   EXPECT_THAT(rates(schedule, peak, static_cast<int64_t>(expected.size())),
               Pointwise(DoubleNear(kExact), expected));
 }
@@ -39,14 +40,13 @@ ScheduleConfig wsd(int64_t warmup, double decay, DecayShape shape = DecayShape::
 TEST(Schedule, WsdLinear) {
   // W = 2, S = 10, N = 4: k = 0 .. 3 in the updates 7 .. 10.
   expect_rates(wsd(2, 0.4), 1.0, {0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25});
-  expect_rates(wsd(2, 0.4, DecayShape::kLinear, 0.2), 1.0,
-               {0.5, 1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4});
+  expect_rates(wsd(2, 0.4, DecayShape::kLinear, 0.2), 1.0, {0.5, 1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4});
 }
 
 TEST(Schedule, WsdSqrt) {
-  expect_rates(wsd(0, 0.8, DecayShape::kSqrt), 2.0,
-               {2, 2, 2 * (1 - std::sqrt(0.25)), 2 * (1 - std::sqrt(0.5)),
-                2 * (1 - std::sqrt(0.75))});
+  expect_rates(
+      wsd(0, 0.8, DecayShape::kSqrt), 2.0,
+      {2, 2, 2 * (1 - std::sqrt(0.25)), 2 * (1 - std::sqrt(0.5)), 2 * (1 - std::sqrt(0.75))});
   expect_rates(wsd(0, 0.8, DecayShape::kSqrt, 1.0), 2.0,
                {2, 2, 1.5, 1 + (1 - std::sqrt(0.5)), 1 + (1 - std::sqrt(0.75))});
 }
@@ -83,9 +83,7 @@ TEST(Schedule, WarmUpLongerThanTheRunNeverReachesThePeak) {
   expect_rates({ScheduleKind::kCosine, 10, 0, DecayShape::kLinear, 0.0}, 1.0, {0.1, 0.2, 0.3});
 }
 
-TEST(Schedule, WholeRunOfDecay) {
-  expect_rates(wsd(0, 1.0), 1.0, {1, 0.75, 0.5, 0.25});
-}
+TEST(Schedule, WholeRunOfDecay) { expect_rates(wsd(0, 1.0), 1.0, {1, 0.75, 0.5, 0.25}); }
 
 TEST(Schedule, OneStepHasThePeakWhateverTheShape) {
   for (const ScheduleKind name :
@@ -100,8 +98,7 @@ TEST(Schedule, OneStepHasThePeakWhateverTheShape) {
 
 TEST(Schedule, TheSmallerRuleHoldsWhereWarmUpAndDecayOverlap) {
   // Warm-up n / 6, decay 1 - k / 8 with k = n - 1: they cross between the updates 5 and 6.
-  expect_rates(wsd(6, 1.0), 1.0,
-               {1 / 6., 2 / 6., 3 / 6., 4 / 6., 0.5, 3 / 8., 2 / 8., 1 / 8.});
+  expect_rates(wsd(6, 1.0), 1.0, {1 / 6., 2 / 6., 3 / 6., 4 / 6., 0.5, 3 / 8., 2 / 8., 1 / 8.});
 }
 
 TEST(Schedule, DecayStepsAreRoundedFromTheirShare) {
@@ -110,7 +107,8 @@ TEST(Schedule, DecayStepsAreRoundedFromTheirShare) {
   EXPECT_EQ(steps_before_decay(wsd(0, 0.26), 10), 7);
   EXPECT_EQ(steps_before_decay(wsd(0, 0.0), 10), 10);
   EXPECT_EQ(steps_before_decay(wsd(0, 1.0), 10), 0);
-  EXPECT_EQ(steps_before_decay({ScheduleKind::kConstant, 0, 0.5, DecayShape::kLinear, 0.0}, 10), 10);
+  EXPECT_EQ(steps_before_decay({ScheduleKind::kConstant, 0, 0.5, DecayShape::kLinear, 0.0}, 10),
+            10);
   EXPECT_EQ(steps_before_decay({ScheduleKind::kCosine, 3, 0.5, DecayShape::kLinear, 0.0}, 10), 3);
   EXPECT_EQ(steps_before_decay({ScheduleKind::kCosine, 30, 0.5, DecayShape::kLinear, 0.0}, 10), 10);
 }

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "cplm/train.h"
-#include "support/models.h"
 #include "support/compare.h"
+#include "support/models.h"
 
 namespace cplm::test {
 namespace {
@@ -58,7 +58,7 @@ ModelConfig hybrid(HeadKind head) {
 class TrainStepOfHead : public testing::TestWithParam<HeadKind> {};
 INSTANTIATE_TEST_SUITE_P(Heads, TrainStepOfHead,
                          testing::Values(HeadKind::kVanilla, HeadKind::kCplm),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& head) { return std::string(name_of(head.param)); });
 
 TEST_P(TrainStepOfHead, MicroBatchesChangeNothing) {
   const ModelConfig config = hybrid(GetParam());
@@ -142,7 +142,9 @@ TEST_P(TrainStepOfHead, ClippingScalesTheWholeGradientAsTorchDoes) {
 
 TEST_P(TrainStepOfHead, ABatchWithoutCountedTargetsOnlyDecaysTheWeights) {
   const ModelConfig config = hybrid(GetParam());
-  Arm arm(config, {.weight_decay = 0.1});
+  OptimizerConfig settings;
+  settings.weight_decay = 0.1;
+  Arm arm(config, settings);
   const std::vector<double> before = values(arm.model->parameters().flat_value());
   const TokenBatch masked = make_batch(config, 4, 9, 1.1);
   ASSERT_EQ(masked.counted_targets, 0);
@@ -169,8 +171,8 @@ TEST_P(TrainStepOfHead, ABatchWithoutCountedTargetsOnlyDecaysTheWeights) {
 TEST_P(TrainStepOfHead, NumbersThatAreNotFiniteNeverReachTheWeights) {
   const ModelConfig config = hybrid(GetParam());
   for (const double bad : {kNan, kInf, -kInf}) {
-    for (const char* name : {"model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight",
-                             "model.norm.weight"}) {
+    for (const char* name :
+         {"model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"}) {
       Arm arm(config);
       const at::Tensor blocked = not_blocked();
       const TokenBatch batch = make_batch(config, 2, 9, 0.0);

@@ -50,6 +50,9 @@ class AdamW {
   std::vector<Run> runs_;
   at::Tensor exp_avg_, exp_avg_sq_, adam_step_;
 };
+// Error(kBadConfig) for a no_decay pattern that matches no tensor of the model, the copy head's
+// included: both arms of a pair may share their patterns.
+void check_no_decay(const ModelConfig& model, const OptimizerConfig& config);
 
 // ---- one step
 struct StepOptions {

@@ -70,6 +70,7 @@ Json layers_json(const ModelConfig& model) {
 }
 
 Json decay_json(const Config& config) {
+  check_no_decay(config.model, config.optimizer);
   Json decayed = Json::array(), kept = Json::array();
   for (const auto& spec : parameter_specs(config.model)) {
     (AdamW::decays(spec.name, config.optimizer) ? decayed : kept).push_back(spec.name);

@@ -3,6 +3,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <csignal>
 #include <cstdio>
 #include <new>
 
@@ -12,8 +13,14 @@ namespace {
 
 using cplm::ExitCode;
 
-void report(const char* message) {
-  cplm::log::error(message);
+// A log file that fails only now (full disk) must not turn the error into a crash: the console has
+// the message already, and the file is given up.
+void report(const std::string& message) {
+  try {
+    cplm::log::error(message);
+  } catch (const cplm::Error& error) {
+    cplm::log::error(error.what());
+  }
   cplm::log::flush();
 }
 
@@ -41,7 +48,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    report((std::string(error.what()) + "; see cplm --help").c_str());
+    report(std::string(error.what()) + "; see cplm --help");
     return static_cast<int>(ExitCode::kBadConfig);
   }
   cplm::log::flush();
@@ -51,28 +58,28 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file past its size limit is an error with a name, not a kill
   try {
     return run(argc, argv);
   } catch (const cplm::Error& error) {
     report(error.what());
     return static_cast<int>(error.code());
   } catch (const c10::OutOfMemoryError& error) {
-    report(("out of memory: " + first_line(error.what_without_backtrace()) +
-            "; lower train.micro_batch, or see `cplm check` for the parts")
-               .c_str());
+    report("out of memory: " + first_line(error.what_without_backtrace()) +
+           "; lower train.micro_batch, or see `cplm check` for the parts");
     return static_cast<int>(ExitCode::kOutOfMemory);
   } catch (const std::bad_alloc&) {
     report("out of memory; lower train.micro_batch, or see `cplm check` for the parts");
     return static_cast<int>(ExitCode::kOutOfMemory);
   } catch (const c10::Error& error) {
     const std::string line = first_line(error.what_without_backtrace());
-    report(line.c_str());
+    report(line);
     // LibTorch's CPU allocator reports a failed allocation as a plain error.
     const bool memory = line.find("not enough memory") != std::string::npos ||
                         line.find("can't allocate memory") != std::string::npos;
     return static_cast<int>(memory ? ExitCode::kOutOfMemory : ExitCode::kFailed);
   } catch (const std::exception& error) {
-    report(first_line(error.what()).c_str());
+    report(first_line(error.what()));
     return static_cast<int>(ExitCode::kFailed);
   }
 }

@@ -41,6 +41,7 @@ void add_compare_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("compare", "Compare runs; the first is the baseline");
   command->add_option("runs", options->runs, "Run folders")->required()->expected(2, -1);
   command->add_option("--out", options->out, "Folder for compare.json, .csv, .png and .svg");
+  command->footer(compare_rules());
   command->callback([options] { compare_runs(*options); });
 }
 

@@ -4,15 +4,39 @@
 #include <ATen/ops/zeros_like.h>
 #include <fnmatch.h>
 
+#include <algorithm>
+
+#include "cplm/base.h"
 #include "cplm/train.h"
 
 namespace cplm {
+namespace {
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+}  // namespace
 
 bool AdamW::decays(const std::string& name, const OptimizerConfig& config) {
+  return std::none_of(config.no_decay.begin(), config.no_decay.end(),
+                      [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
+void check_no_decay(const ModelConfig& model, const OptimizerConfig& config) {
+  ModelConfig with_copy_head = model;  // has every tensor of the vanilla arm too
+  with_copy_head.head = HeadKind::kCplm;
+  std::vector<std::string> names;
+  for (const auto& spec : parameter_specs(with_copy_head)) names.push_back(spec.name);
   for (const std::string& pattern : config.no_decay) {
-    if (::fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return false;
+    const auto is_match = [&](const std::string& name) { return matches(pattern, name); };
+    if (std::any_of(names.begin(), names.end(), is_match)) continue;
+    const std::string near = nearest_name(pattern, names);
+    throw Error(str("optimizer.no_decay: \"", pattern, "\" matches no tensor of the model",
+                    near.empty() ? "; `cplm check --json` lists their names"
+                                 : "; did you mean " + near + "?"),
+                ExitCode::kBadConfig);
   }
-  return true;
 }
 
 AdamW::AdamW(ParameterStore& parameters, const OptimizerConfig& config)

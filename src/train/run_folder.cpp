@@ -27,16 +27,66 @@ void remove_run_files(const fs::path& dir) {
   }
 }
 
-fs::path explicit_checkpoint(const fs::path& dir, const std::string& path) {
+fs::path explicit_checkpoint(const std::string& path) {
   const fs::path folder = resolve_checkpoint(path);
-  const CheckpointReader reader(folder, Verify::kSizes);
   CPLM_CHECK(
-      reader.has_training_state(), folder.string(),
+      CheckpointReader(folder, Verify::kSizes).has_training_state(), folder.string(),
       ": holds weights but no training state; use train.init_from to start from weights alone");
-  for (const fs::path& moved : set_aside_newer_checkpoints(dir, reader.step())) {
-    log::warn(str("newer checkpoint set aside: ", moved.string()));
-  }
   return folder;
+}
+
+std::optional<fs::path> newest_checkpoint(const fs::path& dir) {
+  if (const auto found = newest_complete(dir)) return found->path;
+  // A run whose only checkpoints are damaged must not start over unseen.
+  const auto all = list_checkpoints(dir);
+  CPLM_CHECK(all.empty(), dir.string(), ": no complete checkpoint among ", all.size(),
+             " (newest: ", all.empty() ? "" : all.front().problem,
+             "); repair it, or start over with --resume none --overwrite");
+  return std::nullopt;
+}
+
+void check_unused(const fs::path& dir) {
+  CPLM_CHECK(!is_used(dir), dir.string(),
+             ": --resume none, but the folder holds a run; take another run.dir, or add "
+             "--overwrite to delete that run");
+}
+
+// The allowed changes; throws for the others.
+std::vector<std::string> changed_settings(const Config& saved, const Config& now) {
+  std::vector<std::string> allowed, refused;
+  for (const ConfigChange& change : compare_configs(saved, now)) {
+    (change.allowed ? allowed : refused)
+        .push_back(str(change.key, ": ", change.before, " -> ", change.now));
+  }
+  if (!refused.empty()) {
+    throw Error(str("a resumed run must keep these settings as its checkpoint has them: ",
+                    join(refused, "; "), "; set them back, or take another run.dir"),
+                ExitCode::kBadConfig);
+  }
+  return allowed;
+}
+
+void read_state(RunFolder& folder, const Config& config) {
+  CheckpointReader reader(*folder.resume_from);
+  const std::string origin = (*folder.resume_from / "state.json").string();
+  const SavedRun saved = run_from_json(reader.state(), origin);
+  folder.state = saved.state;
+  folder.changed_settings =
+      changed_settings(parse_config(saved.config_yaml, origin + " (config)"), config);
+}
+
+void check_arguments(const Config& config, const TrainOptions& options) {
+  if (config.run.dir.empty()) {
+    throw Error(
+        "run.dir: expected the run's folder, found nothing; set it in the config or by --set "
+        "run.dir=PATH",
+        ExitCode::kBadConfig);
+  }
+  if (options.overwrite && options.resume != "none") {
+    throw Error(
+        "--overwrite: expected together with --resume none, found --resume " + options.resume,
+        ExitCode::kBadConfig);
+  }
 }
 
 // The weights of `file` into the parameters; `may_lack` names those that may be absent.
@@ -66,43 +116,30 @@ bool is_copy_head(const std::string& name) {
 }  // namespace
 
 RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
-  if (config.run.dir.empty()) {
-    throw Error(
-        "run.dir: expected the run's folder, found nothing; set it in the config or by --set "
-        "run.dir=PATH",
-        ExitCode::kBadConfig);
-  }
+  check_arguments(config, options);
   RunFolder folder;
   folder.path = config.run.dir;
   make_folders(folder.path);
   folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
-  if (options.overwrite) {
-    if (options.resume != "none") {
-      throw Error(
-          "--overwrite: expected together with --resume none, found --resume " + options.resume,
-          ExitCode::kBadConfig);
-    }
-    remove_run_files(folder.path);
-  }
+  folder.removes_old_run = options.overwrite;
   if (options.resume == "none") {
-    CPLM_CHECK(
-        !is_used(folder.path), folder.path.string(),
-        ": --resume none, but the folder holds a run; take another run.dir, or add --overwrite to "
-        "delete that run");
+    if (!options.overwrite) check_unused(folder.path);
   } else if (options.resume == "auto") {
-    if (const auto found = newest_complete(folder.path)) {
-      folder.resume_from = found->path;
-    } else {
-      // A run whose only checkpoints are damaged must not start over unseen.
-      const auto all = list_checkpoints(folder.path);
-      CPLM_CHECK(all.empty(), folder.path.string(), ": no complete checkpoint among ", all.size(),
-                 " (newest: ", all.empty() ? "" : all.front().problem,
-                 "); repair it, or start over with --resume none --overwrite");
-    }
+    folder.resume_from = newest_checkpoint(folder.path);
   } else {
-    folder.resume_from = explicit_checkpoint(folder.path, options.resume);
+    folder.resume_from = explicit_checkpoint(options.resume);
+    folder.leaves_newer_behind = true;
   }
+  if (folder.resume_from) read_state(folder, config);
   return folder;
+}
+
+void clear_the_way(const RunFolder& folder) {
+  if (folder.removes_old_run) remove_run_files(folder.path);
+  if (!folder.leaves_newer_behind) return;
+  for (const fs::path& moved : set_aside_newer_checkpoints(folder.path, folder.state.step)) {
+    log::warn(str("newer checkpoint set aside: ", moved.string()));
+  }
 }
 
 void write_run_files(const fs::path& run_dir, const Config& config) {
@@ -119,37 +156,15 @@ void write_run_files(const fs::path& run_dir, const Config& config) {
   }
 }
 
-void check_resumable(const Config& saved, const Config& now) {
-  std::vector<std::string> refused;
-  for (const ConfigChange& change : compare_configs(saved, now)) {
-    const std::string text = str(change.key, ": ", change.before, " -> ", change.now);
-    if (change.allowed) {
-      log::info("config changed since the checkpoint: " + text);
-    } else {
-      refused.push_back(text);
-    }
-  }
-  if (!refused.empty()) {
-    throw Error(str("a resumed run must keep these settings as its checkpoint has them: ",
-                    join(refused, "; "), "; set them back, or take another run.dir"),
-                ExitCode::kBadConfig);
-  }
-}
-
-RunState load_run(const fs::path& folder, const Config& config, ParameterStore& parameters,
-                  AdamW& optimizer) {
-  CheckpointReader reader(folder);
-  const SavedRun saved = run_from_json(reader.state(), (folder / "state.json").string());
-  check_resumable(parse_config(saved.config_yaml, (folder / "state.json").string() + " (config)"),
-                  config);
-  read_parameters(reader.model(), folder / "model.safetensors", parameters,
+void load_tensors(const fs::path& step_folder, ParameterStore& parameters, AdamW& optimizer) {
+  CheckpointReader reader(step_folder);
+  read_parameters(reader.model(), step_folder / "model.safetensors", parameters,
                   [](const std::string&) { return false; });
   for (const auto& [name, tensor] : optimizer.named_state()) {
-    CPLM_CHECK(reader.optimizer().contains(name), (folder / "optimizer.safetensors").string(),
+    CPLM_CHECK(reader.optimizer().contains(name), (step_folder / "optimizer.safetensors").string(),
                ": expected tensor ", name, ", found none");
     reader.optimizer().read_into(name, tensor);
   }
-  return saved.state;
 }
 
 void load_weights(const fs::path& checkpoint, const ModelConfig& config,

@@ -1,9 +1,12 @@
-// Who owns a run's folder, what is already in it, and the checkpoint to go on from.
+// Who owns a run's folder, what is already in it, and the checkpoint to go on from. Deciding
+// changes nothing of an earlier run: that waits until the new one is sure to start.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cplm/base.h"
 #include "cplm/config.h"
@@ -16,18 +19,24 @@ struct RunFolder {
   std::filesystem::path path;
   std::unique_ptr<FileLock> lock;
   std::optional<std::filesystem::path> resume_from;  // a step folder
+  RunState state;                                    // its counters; of step 0 without one
+  std::vector<std::string> changed_settings;         // since then, all of them allowed
+  bool leaves_newer_behind = false;                  // --resume PATH
+  bool removes_old_run = false;                      // --overwrite
 };
 // Makes the folder, takes its lock, and decides what to resume from. Error(kFailed) for a used
-// folder with --resume none unless `overwrite` (which removes the old run's files).
+// folder with --resume none unless `overwrite`; Error(kBadConfig) naming the keys that a resume may
+// not change.
 RunFolder open_run_folder(const Config& config, const TrainOptions& options);
+// Takes what the new run must not find out of its way: with --overwrite all files of the old one,
+// with --resume PATH the newer checkpoints (set aside).
+void clear_the_way(const RunFolder& folder);
 // config.yaml (resolved, with the version), and tokenizer.json from the folder above the shards.
 void write_run_files(const std::filesystem::path& run_dir, const Config& config);
-// Error(kBadConfig) naming the keys that a resume may not change; logs those that it may.
-void check_resumable(const Config& saved, const Config& now);
 
-// Reads weights, optimizer and counters from a step folder into the given ones.
-RunState load_run(const std::filesystem::path& folder, const Config& config,
-                  ParameterStore& parameters, AdamW& optimizer);
+// Reads weights and optimizer from a step folder into the given ones.
+void load_tensors(const std::filesystem::path& step_folder, ParameterStore& parameters,
+                  AdamW& optimizer);
 // train.init_from: the weights alone. A copy head that the checkpoint lacks keeps its fresh
 // weights.
 void load_weights(const std::filesystem::path& checkpoint, const ModelConfig& config,

@@ -41,6 +41,7 @@ class Trainer {
       : config_(config),
         options_(options),
         folder_(std::move(folder)),
+        state_(folder_.state),
         total_steps_(config.total_steps()),
         device_(resolve_device(config.train.device)),
         train_windows_(patterns(config.data.train), config.data.sequence_length,
@@ -65,12 +66,16 @@ class Trainer {
 
  private:
   void check_data() const;
-  void start();  // fresh, or from the checkpoint
+  void load_or_initialize();
+  void open_outputs();  // the first changes to the run's folder
+  void announce() const;
+  RunOutcome loop();
   void one_step(BatchLoader& loader);
   void collect(bool drain);
   void log_step();
   void run_validation();
   void save();
+  void validate_and_finish();
   double rate(int64_t update) const {
     return learning_rate(config_.schedule, config_.optimizer.lr, total_steps_, update);
   }
@@ -78,6 +83,7 @@ class Trainer {
   Config config_;
   TrainOptions options_;
   RunFolder folder_;
+  RunState state_;
   int64_t total_steps_;
   at::Device device_;
   WindowSet train_windows_;
@@ -85,14 +91,13 @@ class Trainer {
   LanguageModel model_;
   std::optional<AdamW> optimizer_;
   at::Tensor blocked_;
-  RunState state_;
   std::optional<MetricsWriter> metrics_;
   Console console_;
   HostReader numbers_;
   // Since the last log line, this process only.
   double step_seconds_ = 0, wait_seconds_ = 0;
   int64_t timed_steps_ = 0;
-  int64_t last_saved_ = -1, last_validated_ = -1;
+  int64_t last_saved_ = -1;
 };
 
 void Trainer::check_data() const {
@@ -115,16 +120,23 @@ void Trainer::check_data() const {
   }
 }
 
-void Trainer::start() {
+void Trainer::load_or_initialize() {
   if (folder_.resume_from) {
-    state_ = load_run(*folder_.resume_from, config_, model_.parameters(), *optimizer_);
+    load_tensors(*folder_.resume_from, model_.parameters(), *optimizer_);
     last_saved_ = state_.step;
-    log::info(str("resumed at step ", state_.step, " from ", folder_.resume_from->string()));
-  } else {
-    initialize(model_.parameters(), config_.model, config_.run.seed);
-    if (config_.train.init_from)
-      load_weights(*config_.train.init_from, config_.model, model_.parameters());
+    return;
   }
+  initialize(model_.parameters(), config_.model, config_.run.seed);
+  if (config_.train.init_from) {
+    load_weights(*config_.train.init_from, config_.model, model_.parameters());
+  }
+}
+
+void Trainer::open_outputs() {
+  clear_the_way(folder_);
+  log::add_file(folder_.path / "log.txt");
+  write_run_files(folder_.path, config_);
+  metrics_.emplace(folder_.path, folder_.resume_from ? state_.step : -1);
 }
 
 // Reads the numbers of finished steps into the running loss; a step that is not finite ends the
@@ -204,7 +216,6 @@ void Trainer::run_validation() {
                        result.window_loss_sum, result.window_counted});
   metrics_->write(record);
   console_.validation_line(record);
-  last_validated_ = state_.step;
 }
 
 void Trainer::save() {
@@ -219,17 +230,13 @@ void Trainer::save() {
   last_saved_ = state_.step;
 }
 
-RunOutcome Trainer::run() {
-  start();
-  state_.finished = false;
-  if (state_.step >= total_steps_) {
-    log::info(str(folder_.path.string(), ": finished at step ", state_.step, " of ", total_steps_,
-                  "; nothing to do"));
-    return RunOutcome::kAlreadyFinished;
+void Trainer::announce() const {
+  if (folder_.resume_from) {
+    log::info(str("resumed at step ", state_.step, " from ", folder_.resume_from->string()));
   }
-  log::add_file(folder_.path / "log.txt");
-  write_run_files(folder_.path, config_);
-  metrics_.emplace(folder_.path, folder_.resume_from ? state_.step : -1);
+  for (const std::string& change : folder_.changed_settings) {
+    log::info("config changed since the checkpoint: " + change);
+  }
   if (config_.schedule.warmup_steps >= total_steps_) {
     log::warn(str("schedule.warmup_steps ", config_.schedule.warmup_steps,
                   " covers the whole run of ", total_steps_, " steps: the peak learning rate is ",
@@ -241,27 +248,44 @@ RunOutcome Trainer::run() {
                 " steps of ", with_commas(config_.train.batch_tokens), " tokens, ",
                 with_commas(train_windows_.size()), " windows an epoch, ", device_.str(), ", ",
                 name_of(config_.train.precision)));
+}
+
+// The last step, or a run whose train.steps was lowered to that of its newest checkpoint.
+void Trainer::validate_and_finish() {
+  if (validation_windows_) run_validation();
+  state_.finished = true;
+  save();
+  log::info(str("finished: ", total_steps_, " steps, ", with_commas(state_.tokens), " tokens, ",
+                folder_.path.string()));
+}
+
+RunOutcome Trainer::loop() {
   const int64_t first_step = state_.step, rows = config_.batch_sequences();
   BatchLoader loader(train_windows_, {config_.run.seed, rows, 0, rows, first_step, 2});
   while (state_.step < total_steps_) {
     one_step(loader);
     if (due(state_.step, config_.log.every)) log_step();
-    const bool last = state_.step == total_steps_;
-    if (validation_windows_ && (due(state_.step, config_.validation.every) || last))
-      run_validation();
+    if (state_.step == total_steps_) break;
+    if (validation_windows_ && due(state_.step, config_.validation.every)) run_validation();
     const bool stop = stop_requested() ||
                       (options_.stop_after && state_.step - first_step >= *options_.stop_after);
-    state_.finished = last;
-    if (due(state_.step, config_.checkpoint.every) || last || stop) save();
-    if (stop && !last) {
+    if (due(state_.step, config_.checkpoint.every) || stop) save();
+    if (stop) {
       log::info(str("stopped at step ", state_.step, " of ", total_steps_,
                     "; saved; run the same command to go on"));
       return RunOutcome::kStopped;
     }
   }
-  log::info(str("finished: ", total_steps_, " steps, ", with_commas(state_.tokens), " tokens, ",
-                folder_.path.string()));
+  validate_and_finish();
   return RunOutcome::kFinished;
+}
+
+RunOutcome Trainer::run() {
+  load_or_initialize();
+  open_outputs();
+  announce();
+  state_.finished = false;
+  return loop();
 }
 
 }  // namespace
@@ -271,12 +295,19 @@ RunOutcome train(const Config& config, const TrainOptions& options) {
   if (!unbuilt.empty()) {
     throw Error(str("not built yet: ", join(unbuilt, "; ")), ExitCode::kBadConfig);
   }
+  check_no_decay(config.model, config.optimizer);
   for (const std::string& unused : unused_settings(config)) log::debug(unused);
   c10::InferenceMode inference;  // no graph: backward is written by hand
   set_threads(config.train.threads);
   install_stop_signals();
-  Trainer trainer(config, options, open_run_folder(config, options));
-  return trainer.run();
+  RunFolder folder = open_run_folder(config, options);
+  const int64_t step = folder.state.step, total_steps = config.total_steps();
+  if (step > total_steps || (step == total_steps && folder.state.finished)) {
+    log::info(str(folder.path.string(), ": finished at step ", step, " of ", total_steps,
+                  "; nothing to do"));
+    return RunOutcome::kAlreadyFinished;
+  }
+  return Trainer(config, options, std::move(folder)).run();
 }
 
 }  // namespace cplm

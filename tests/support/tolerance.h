@@ -59,5 +59,6 @@ inline constexpr double kSaturated = 1e-5;       // float32 gates and posteriors
 inline constexpr double kSaturatedLog = 2e-5;    // float32 log P there, relative to max(1, |log P|)
 inline constexpr double kHugeLogits = 2e-7;      // float32 log P, relative to the largest logit
 inline constexpr double kSumToOne = 1e-12;       // float64 distributions
+inline constexpr double kSingleUpdate = 2e-6;    // float32 weights and moments after some updates
 
 }  // namespace cplm::test

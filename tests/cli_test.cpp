@@ -1,0 +1,226 @@
+// The program as its users meet it: help, arguments, exit codes, and the commands that only look.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cplm/base.h"
+#include "support/shards.h"
+#include "support/training_folder.h"
+
+namespace cplm::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+const std::vector<Texts> kCommands = {
+    {},          {"bench"}, {"bench", "step"},   {"check"},          {"train"},
+    {"compare"}, {"data"},  {"data", "inspect"}, {"data", "verify"}, {"verify-checkpoint"}};
+
+ProcessResult run(const Texts& arguments) {
+  ProcessOptions options;
+  options.arguments = arguments;
+  return run_process(CPLM_BINARY, options);
+}
+
+Texts with(Texts arguments, const Texts& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+void expect_error(const ProcessResult& result, ExitCode code,
+                  const testing::Matcher<std::string>& line) {
+  EXPECT_EQ(result.exit_code, static_cast<int>(code)) << result.out << result.err;
+  EXPECT_THAT(error_line(result), line);
+  EXPECT_THAT(result.out, Not(HasSubstr("terminate")));
+}
+
+void flip_a_bit(const fs::path& path, size_t from_end) {
+  std::string bytes = read_file(path);
+  bytes.at(bytes.size() - from_end) ^= 1;
+  write_file_atomic(path, bytes);
+}
+
+TEST(Cli, EveryCommandHasHelpAndVersion) {
+  for (const Texts& command : kCommands) {
+    const ProcessResult help = run(with(command, {"--help"}));
+    EXPECT_EQ(help.exit_code, 0) << join(command, " ") << help.err;
+    EXPECT_THAT(help.out, AllOf(HasSubstr("--help"), HasSubstr(join(command, " "))));
+    EXPECT_THAT(help.err, IsEmpty());
+    const ProcessResult version = run(with(command, {"--version"}));
+    EXPECT_EQ(version.exit_code, 0) << join(command, " ") << version.err;
+    EXPECT_EQ(version.out, str("cplm ", CPLM_VERSION, "\n"));
+  }
+}
+
+TEST(Cli, HelpExplainsConfigsAndComparisons) {
+  EXPECT_THAT(run({"check", "--help"}).out, HasSubstr("model.sliding_window"));
+  EXPECT_THAT(run({"compare", "--help"}).out, HasSubstr("baseline"));
+  EXPECT_THAT(run({"compare", "--help"}).out, HasSubstr("1.96 se"));
+}
+
+TEST(Cli, BadArgumentsEndWith2AndOneLine) {
+  const std::pair<Texts, const char*> cases[] = {
+      {{}, "subcommand is required"},
+      {{"tain"}, "tain"},
+      {{"data"}, "subcommand is required"},
+      {{"data", "inspct"}, "inspct"},
+      {{"train"}, "config is required"},
+      {{"train", "a.yaml", "b.yaml"}, "b.yaml"},
+      {{"train", "a.yaml", "--stop-after", "0"}, "--stop-after"},
+      {{"train", "a.yaml", "--stop-after", "three"}, "three"},
+      {{"check", "a.yaml", "--jsn"}, "--jsn"},
+      {{"check", "a.yaml", "--set"}, "--set"},
+      {{"check", "a.yaml", "--log-level", "loud"}, "loud"},
+      {{"compare", "one"}, "runs"},
+      {{"verify-checkpoint"}, "checkpoint is required"},
+  };
+  for (const auto& [arguments, text] : cases) {
+    expect_error(run(arguments), ExitCode::kBadConfig,
+                 AllOf(HasSubstr(text), HasSubstr("cplm --help")));
+  }
+}
+
+TEST(Cli, BadConfigsEndWith2NamingFileLineAndKey) {
+  const TempDir dir;
+  expect_error(run({"check", (dir / "absent.yaml").string()}), ExitCode::kBadConfig,
+               HasSubstr("absent.yaml"));
+  const fs::path file = dir.write("bad.yaml", "run: {name: x}\nmodle: {}\n");
+  expect_error(run({"check", file.string()}), ExitCode::kBadConfig,
+               AllOf(HasSubstr("bad.yaml:2"), HasSubstr("modle"), HasSubstr("model")));
+  const std::string debug = str(CPLM_SOURCE_DIR, "/configs/debug.yaml");
+  expect_error(run({"check", debug, "--set", "train.steps=ten"}), ExitCode::kBadConfig,
+               AllOf(HasSubstr("train.steps"), HasSubstr("ten")));
+  expect_error(run({"check", debug, "--set", "optimizer.no_decay=[nothing]"}), ExitCode::kBadConfig,
+               HasSubstr("\"nothing\" matches no tensor"));
+}
+
+// ---- check
+
+struct Size {
+  const char* name;
+  int64_t parameters, width;
+};
+
+TEST(CliCheck, TheEighteenConfigsHaveThePapersParameterCounts) {
+  constexpr Size kSizes[] = {
+      {"135m", 134'515'008, 576}, {"360m", 361'821'120, 960}, {"1.7b", 1'711'376'384, 2048}};
+  for (const Size& size : kSizes) {
+    for (const char* backbone : {"full", "sliding", "hybrid"}) {
+      for (const char* head : {"vanilla", "cplm"}) {
+        const std::string file =
+            str(CPLM_SOURCE_DIR, "/configs/", size.name, "-", backbone, "-", head, ".yaml");
+        const ProcessResult result = run({"check", file, "--json"});
+        ASSERT_EQ(result.exit_code, 0) << result.err;
+        const json report = json::parse(result.out);
+        const int64_t copy_head = 2 * size.width * size.width + 2 * size.width;
+        EXPECT_EQ(report["parameters"]["total"],
+                  size.parameters + (std::string(head) == "cplm" ? copy_head : 0))
+            << file;
+        int64_t parts = 0;
+        for (const auto& [name, count] : report["parameters"].items()) {
+          if (name != "total") parts += count.get<int64_t>();
+        }
+        EXPECT_EQ(parts, report["parameters"]["total"]) << file;
+        EXPECT_THAT(report["not_built_yet"].dump(), HasSubstr("train.precision: bfloat16"));
+      }
+    }
+  }
+}
+
+TEST(CliCheck, ListsWhatIsUnusedUnbuiltAndAbsent) {
+  const std::string debug = str(CPLM_SOURCE_DIR, "/configs/debug.yaml");
+  const ProcessResult result =
+      run({"check", debug, "--json", "--set", "model.head=vanilla", "--set",
+           "checkpoint.async=true", "--set", "data.train=[absent/*.h5]", "--set",
+           "schedule.warmup_steps=4", "--set", "optimizer.no_decay=['*norm*']"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_THAT(report["unused_settings"].dump(), HasSubstr("model.copy.rope: unused with"));
+  EXPECT_THAT(report["not_built_yet"].dump(), HasSubstr("checkpoint.async: true"));
+  EXPECT_EQ(report["data"]["train"]["present"], false);
+  EXPECT_THAT(report["data"]["train"]["problem"].get<std::string>(), HasSubstr("absent/*.h5"));
+  EXPECT_EQ(report["schedule"]["steps"], 10);
+  EXPECT_EQ(report["schedule"]["tokens"], 2560);
+  EXPECT_EQ(report["schedule"]["decay_starts_after"], 8);
+  EXPECT_EQ(report["layer_types"].size(), 4U);
+  EXPECT_THAT(report["optimizer"]["not_decayed"].dump(), HasSubstr("model.norm.weight"));
+  EXPECT_THAT(report["optimizer"]["decayed"].dump(), HasSubstr("q_proj"));
+}
+
+TEST(CliCheck, TheTextForPeopleTellsTheSame) {
+  const TrainingFolder folder;
+  const ProcessResult result = folder.cplm({"check", "config.yaml"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Resolved config"), HasSubstr("Parameters"),
+                                HasSubstr("1,940 tokens"), HasSubstr("120 windows"),
+                                HasSubstr("sliding_attention x 1, full_attention x 1")));
+  EXPECT_THAT(result.err, IsEmpty());
+  const ProcessResult small = folder.cplm({"check", "config.yaml", "--set", "model.vocab_size=9"});
+  EXPECT_THAT(small.out, HasSubstr("VOCABULARY LARGER THAN model.vocab_size"));
+}
+
+// ---- data
+
+TEST(CliData, InspectAndVerifyTellSoundFromDamaged) {
+  const TempDir dir;
+  const fs::path good = dir / "good.h5", bad = dir / "bad.h5";
+  make_text_like_shard(good, 3000, 64, 1);
+  make_text_like_shard(bad, 3000, 64, 1);
+  const ProcessResult inspected = run({"data", "inspect", good.string(), bad.string()});
+  EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
+  EXPECT_THAT(inspected.out, AllOf(HasSubstr("good.h5"), HasSubstr("bad.h5"), HasSubstr("3,000")));
+  EXPECT_EQ(run({"data", "verify", good.string()}).out, good.string() + ": ok\n");
+
+  flip_a_bit(bad, fs::file_size(bad) / 2);
+  const ProcessResult verified = run({"data", "verify", (dir / "*.h5").string()});
+  expect_error(verified, ExitCode::kBadData, HasSubstr("1 of 2 files"));
+  EXPECT_THAT(verified.out, AllOf(HasSubstr("good.h5: ok"), HasSubstr("bad.h5: DAMAGED")));
+  expect_error(run({"data", "inspect", (dir / "none.h5").string()}), ExitCode::kBadData,
+               HasSubstr("none.h5: no such file"));
+  expect_error(run({"data", "inspect", dir.write("text.h5", "text").string()}), ExitCode::kBadData,
+               HasSubstr("text.h5"));
+}
+
+// ---- checkpoints and comparisons
+
+TEST(CliVerifyCheckpoint, TellsSoundFromDamaged) {
+  const TrainingFolder folder;
+  ASSERT_EQ(folder.train("run", {}, {"--stop-after", "3"}).exit_code, 75);
+  const ProcessResult sound = folder.cplm({"verify-checkpoint", "run"});
+  EXPECT_EQ(sound.exit_code, 0) << sound.err;
+  EXPECT_EQ(sound.out, "run: ok\n");
+  flip_a_bit(folder.checkpoint("run", 3) / "model.safetensors", 1);
+  const ProcessResult damaged = folder.cplm({"verify-checkpoint", "run"});
+  expect_error(damaged, ExitCode::kFailed, HasSubstr("must not be trusted"));
+  EXPECT_THAT(damaged.out, HasSubstr("model.safetensors"));
+  expect_error(folder.cplm({"verify-checkpoint", "absent"}), ExitCode::kFailed,
+               HasSubstr("absent"));
+  // And a run does not go on from it.
+  expect_error(folder.train("run"), ExitCode::kFailed,
+               AllOf(HasSubstr("model.safetensors"), HasSubstr("sha256")));
+}
+
+TEST(CliCompare, WritesTableJsonCsvAndPictures) {
+  const TrainingFolder folder;
+  ASSERT_EQ(folder.train("vanilla", {"model.head=vanilla", "validation.every=5"}).exit_code, 0);
+  ASSERT_EQ(folder.train("cplm", {"validation.every=5"}).exit_code, 0);
+  const ProcessResult result = folder.cplm({"compare", "vanilla", "cplm", "--out", "table"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("vanilla"), HasSubstr("cplm")));
+  for (const char* name : {"compare.json", "compare.csv", "compare.png", "compare.svg"}) {
+    EXPECT_GT(fs::file_size(folder / "table" / name), 100U) << name;
+  }
+  EXPECT_TRUE(json::accept(read_file(folder / "table/compare.json")));
+  expect_error(folder.cplm({"compare", "vanilla", "absent"}), ExitCode::kBadConfig,
+               HasSubstr("absent"));
+}
+
+}  // namespace
+}  // namespace cplm::test

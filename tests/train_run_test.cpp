@@ -1,0 +1,211 @@
+// Whole runs by real processes: equal when repeated, and equal bit for bit however often they are
+// killed, stopped and resumed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cplm/base.h"
+#include "support/training_folder.h"
+
+namespace cplm::test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+constexpr int kStopped = 75;
+
+ProcessOptions signal_at(int step, int signal_number) {
+  ProcessOptions options;
+  options.signal_at_marker = str("step ", step, "/40  loss");
+  options.signal = signal_number;
+  return options;
+}
+
+void expect_finished(const ProcessResult& result) {
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("finished: 40 steps, 2,560 tokens"));
+}
+
+// The run in `name` must be what the uninterrupted run in "straight" is.
+void expect_equal_runs(const TrainingFolder& folder, const std::string& name) {
+  EXPECT_EQ(folder.metrics(name), folder.metrics("straight"));
+  EXPECT_EQ(folder.weights(name), folder.weights("straight"));
+  EXPECT_THAT(folder.metrics(name, "train"), SizeIs(40));
+  EXPECT_THAT(folder.metrics(name, "validation"), SizeIs(2));
+}
+
+TEST(TrainRun, TwoRunsAreEqualBitForBit) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  expect_finished(folder.train("again"));
+  expect_equal_runs(folder, "again");
+  EXPECT_EQ(read_file(folder / "again/latest"), "step_0000000040\n");
+  EXPECT_EQ(read_file(folder / "again/tokenizer.json"), read_file(folder / "data/tokenizer.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "again/validation/step_40.h5"));
+  EXPECT_THAT(read_file(folder / "again/config.yaml"),
+              AllOf(HasSubstr("# resolved by cplm"), HasSubstr("backbone: hybrid")));
+  EXPECT_THAT(read_file(folder / "again/log.txt"), HasSubstr("finished: 40 steps"));
+  // It learned, and another seed is another run.
+  EXPECT_THAT(folder.metrics("again", "validation").back(), HasSubstr("\"copy_gate\":"));
+  expect_finished(folder.train("other", {"run.seed=8"}));
+  EXPECT_NE(folder.metrics("other"), folder.metrics("straight"));
+}
+
+TEST(TrainRun, KilledAtTheMiddleAndResumedItIsTheStraightRun) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  ASSERT_EQ(folder.train("killed", {}, {}, signal_at(23, SIGKILL)).ended_by_signal, SIGKILL);
+  const ProcessResult resumed = folder.train("killed");
+  expect_finished(resumed);
+  EXPECT_THAT(resumed.err, HasSubstr("resumed at step 20"));
+  expect_equal_runs(folder, "killed");
+  EXPECT_THAT(read_file(folder / "killed/metrics.stale.jsonl"), HasSubstr("\"step\":23,"));
+}
+
+// Also before the first checkpoint, and while one is being written.
+TEST(TrainRun, KilledThreeTimesInARowItIsTheStraightRun) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  for (const int step : {3, 20, 34}) {
+    ASSERT_EQ(folder.train("killed", {}, {}, signal_at(step, SIGKILL)).ended_by_signal, SIGKILL)
+        << step;
+  }
+  expect_finished(folder.train("killed"));
+  expect_equal_runs(folder, "killed");
+}
+
+TEST(TrainRun, KilledBetweenLogLinesTheRunningLossGoesOn) {
+  const TrainingFolder folder;
+  const Texts sparse = {"log.every=7", "checkpoint.every=5", "validation.every=10"};
+  const ProcessResult straight = folder.train("straight", sparse);
+  ASSERT_EQ(straight.exit_code, 0) << straight.err;
+  ASSERT_EQ(folder.train("killed", sparse, {}, signal_at(21, SIGKILL)).ended_by_signal, SIGKILL);
+  ASSERT_EQ(folder.train("killed", sparse, {"--stop-after", "3"}).exit_code, kStopped);
+  ASSERT_EQ(folder.train("killed", sparse).exit_code, 0);
+  EXPECT_EQ(folder.metrics("killed"), folder.metrics("straight"));
+  EXPECT_EQ(folder.weights("killed"), folder.weights("straight"));
+}
+
+TEST(TrainRun, AStopSignalFinishesTheStepSavesAndEndsWith75) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    const std::string name = str("stopped", signal_number);
+    const ProcessResult stopped = folder.train(name, {}, {}, signal_at(13, signal_number));
+    ASSERT_EQ(stopped.exit_code, kStopped) << stopped.err;
+    EXPECT_THAT(stopped.err, HasSubstr("saved; run the same command to go on"));
+    const ProcessResult resumed = folder.train(name);
+    expect_finished(resumed);
+    // Nothing was lost: it goes on from the step that it stopped at.
+    const size_t lines = folder.metrics(name).size();
+    EXPECT_EQ(lines, 42U);
+    EXPECT_FALSE(std::filesystem::exists(folder / name / "metrics.stale.jsonl"));
+    expect_equal_runs(folder, name);
+  }
+}
+
+TEST(TrainRun, StopAfterDoesSoManyStepsAndEndsAsASignalWould) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  const ProcessResult first = folder.train("parts", {}, {"--stop-after", "17"});
+  EXPECT_EQ(first.exit_code, kStopped) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("stopped at step 17 of 40"));
+  EXPECT_EQ(read_file(folder / "parts/latest"), "step_0000000017\n");
+  EXPECT_EQ(folder.train("parts", {}, {"--stop-after", "1"}).exit_code, kStopped);
+  EXPECT_EQ(read_file(folder / "parts/latest"), "step_0000000018\n");
+  expect_finished(folder.train("parts", {}, {"--stop-after", "22"}));  // the end comes first
+  expect_equal_runs(folder, "parts");
+}
+
+TEST(TrainRun, AFinishedRunStartedAgainChangesNothing) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  const Texts before = folder.snapshot("straight");
+  std::filesystem::rename(folder / "data", folder / "moved");  // not even its data is needed
+  const ProcessResult again = folder.train("straight", {"log.every=5"});
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.err, HasSubstr("finished at step 40 of 40; nothing to do"));
+  EXPECT_EQ(folder.snapshot("straight"), before);
+}
+
+TEST(TrainRun, MoreStepsGoOnFromTheEnd) {
+  const TrainingFolder folder;
+  // A constant rate, since the others depend on the length of the run.
+  const Texts constant = {"schedule.name=constant"};
+  expect_finished(folder.train("straight", constant));
+  const ProcessResult half = folder.train("raised", {"schedule.name=constant", "train.steps=20"});
+  ASSERT_EQ(half.exit_code, 0) << half.err;
+  const ProcessResult rest = folder.train("raised", constant);
+  expect_finished(rest);
+  EXPECT_THAT(rest.err,
+              AllOf(HasSubstr("resumed at step 20"),
+                    HasSubstr("config changed since the checkpoint: train.steps: 20 -> 40")));
+  EXPECT_THAT(read_file(folder / "raised/log.txt"), HasSubstr("train.steps: 20 -> 40"));
+  expect_equal_runs(folder, "raised");
+}
+
+TEST(TrainRun, FewerStepsThanDoneEndWithAValidation) {
+  const TrainingFolder folder;
+  ASSERT_EQ(folder.train("run", {}, {"--stop-after", "6"}).exit_code, kStopped);
+  EXPECT_THAT(folder.metrics("run", "validation"), SizeIs(0));
+  EXPECT_EQ(folder.train("run", {"train.steps=6"}).exit_code, 0);
+  EXPECT_THAT(folder.metrics("run", "validation"), SizeIs(1));
+  const Texts before = folder.snapshot("run");
+  EXPECT_EQ(folder.train("run", {"train.steps=6"}).exit_code, 0);
+  EXPECT_EQ(folder.train("run", {"train.steps=5"}).exit_code, 0);
+  EXPECT_EQ(folder.snapshot("run"), before);
+}
+
+TEST(TrainRun, AnOlderCheckpointIsTakenByNameAndTheNewerOnesSetAside) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  const Texts before = folder.snapshot("straight");
+  const std::string older = "straight/checkpoints/step_0000000010";
+  // A refused resume moves nothing.
+  EXPECT_EQ(folder.train("straight", {"run.seed=8"}, {"--resume", older}).exit_code, 2);
+  EXPECT_EQ(folder.snapshot("straight"), before);
+
+  const Texts metrics = folder.metrics("straight"), weights = folder.weights("straight");
+  const ProcessResult resumed = folder.train("straight", {}, {"--resume", older});
+  expect_finished(resumed);
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("resumed at step 10"), HasSubstr("set aside")));
+  EXPECT_EQ(folder.metrics("straight"), metrics);
+  EXPECT_EQ(folder.weights("straight"), weights);
+  EXPECT_TRUE(std::filesystem::exists(folder / "straight/checkpoints.stale/step_0000000030"));
+}
+
+TEST(TrainRun, ValidationChangesNoTrainingNumber) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  int number = 0;
+  for (const Texts& settings :
+       {Texts{"validation.every=0"}, Texts{"validation.every=3", "validation.sequences=0"},
+        Texts{"data.validation=[]"}}) {
+    const std::string name = str("run", ++number);
+    expect_finished(folder.train(name, settings));
+    EXPECT_EQ(folder.metrics(name, "train"), folder.metrics("straight", "train")) << settings[0];
+    EXPECT_EQ(folder.weights(name), folder.weights("straight")) << settings[0];
+  }
+  EXPECT_THAT(folder.metrics("run1", "validation"), SizeIs(1));  // a finished run ends with one
+  EXPECT_THAT(folder.metrics("run2", "validation"), SizeIs(14));
+  EXPECT_THAT(folder.metrics("run3", "validation"), SizeIs(0));
+}
+
+TEST(TrainRun, RetentionKeepsWhatItSays) {
+  const TrainingFolder folder;
+  expect_finished(
+      folder.train("run", {"checkpoint.every=8", "checkpoint.keep=2", "checkpoint.keep_every=16"}));
+  Texts steps;
+  for (const auto& item : std::filesystem::directory_iterator(folder / "run/checkpoints")) {
+    steps.push_back(item.path().filename().string());
+  }
+  std::sort(steps.begin(), steps.end());
+  EXPECT_THAT(steps, testing::ElementsAre(".lock", "step_0000000016", "step_0000000032",
+                                          "step_0000000040"));
+}
+
+}  // namespace
+}  // namespace cplm::test
