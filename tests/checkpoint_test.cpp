@@ -260,6 +260,10 @@ TEST(Checkpoint, VerifyReadsTheTensors) {
                   HasSubstr("'exp_avg.embed.weight' stands alone"),
                   HasSubstr("'exp_avg.norm.weight' stands alone"),
                   HasSubstr("'exp_avg_sq.norm' belongs to no tensor")));
+  NamedTensors counted = test::optimizer_of(3);
+  counted.emplace_back("adam_step", at::full({}, 3.0));
+  EXPECT_THAT(verify_checkpoint(save_checkpoint(run.path(), 3, test::model_of(3), counted, "{}")),
+              testing::IsEmpty());
   const fs::path bare = save_checkpoint(
       run.path(), 2, test::model_of(2),
       {{"exp_avg.norm.weight", at::full({8}, 0.0)}, {"exp_avg_sq.norm.weight", at::full({8}, 0.0)}},

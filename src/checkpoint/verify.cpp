@@ -102,11 +102,13 @@ class Verifier {
     }
   }
 
-  // Optimizer tensors are SLOT.NAME (exp_avg.NAME, exp_avg_sq.NAME) with NAME's shape.
+  // Optimizer tensors are SLOT.NAME (exp_avg.NAME, exp_avg_sq.NAME) with NAME's shape; a scalar
+  // without a dot counts for the whole optimizer (adam_step).
   void check_optimizer(const SafetensorsFile& model, const SafetensorsFile& optimizer) {
     std::map<std::string, int> slots;
     for (const auto& [full_name, entry] : optimizer.entries()) {
       const size_t dot = full_name.find('.');
+      if (dot == std::string::npos && entry.shape.empty()) continue;
       const std::string name = dot == std::string::npos ? "" : full_name.substr(dot + 1);
       if (!model.contains(name)) {
         add(optimizer.path().string(), ": '", full_name, "' belongs to no tensor of ",
