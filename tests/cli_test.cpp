@@ -68,9 +68,11 @@ TEST(Cli, HelpExplainsConfigsAndComparisons) {
 TEST(Cli, BadArgumentsEndWith2AndOneLine) {
   const std::pair<Texts, const char*> cases[] = {
       {{}, "subcommand is required"},
-      {{"tain"}, "tain"},
+      {{"tain"}, "\"tain\": no such command or option; did you mean train?"},
       {{"data"}, "subcommand is required"},
-      {{"data", "inspct"}, "inspct"},
+      {{"data", "inspct"}, "\"inspct\": no such command or option; did you mean inspect?"},
+      {{"--jsn"}, "--jsn"},
+      {{"train", "--jsn"}, "--jsn"},
       {{"train"}, "config is required"},
       {{"train", "a.yaml", "b.yaml"}, "b.yaml"},
       {{"train", "a.yaml", "--stop-after", "0"}, "--stop-after"},

@@ -26,6 +26,21 @@ void report(const std::string& message) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// CLI11 would only say that a command is missing when its name is mistyped.
+std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  if (unknown.empty() || dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
+    return error.what();
+  }
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  std::vector<std::string> names;
+  for (const CLI::App* each : command->get_subcommands({})) names.push_back(each->get_name());
+  const std::string near = cplm::nearest_name(unknown.front(), names);
+  return cplm::str("\"", unknown.front(), "\": no such command or option",
+                   near.empty() ? "" : "; did you mean " + near + "?");
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Pretrain, compare and inspect Copy-Paste language models"};
   app.name("cplm");
@@ -48,7 +63,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    report(std::string(error.what()) + "; see cplm --help");
+    report(parse_message(app, error) + "; see cplm --help");
     return static_cast<int>(ExitCode::kBadConfig);
   }
   cplm::log::flush();

@@ -33,6 +33,9 @@ std::vector<std::string> patterns(const std::vector<DataSource>& sources) {
   return paths;
 }
 
+// A NaN's sign means nothing.
+std::string text_of(double number) { return std::isnan(number) ? "nan" : str(number); }
+
 bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
 class Trainer {
@@ -144,13 +147,14 @@ void Trainer::open_outputs() {
 void Trainer::collect(bool drain) {
   for (const StepReport& report : numbers_.take(drain)) {
     if (report.not_finite) {
-      throw Error(str("step ", report.step, ": loss ",
-                      report.loss_sum / static_cast<double>(report.targets), ", gradient norm ",
-                      report.grad_norm, ": not finite; the weights are those of step ",
-                      report.step - 1, " and nothing was saved (last checkpoint: ",
-                      last_saved_ >= 0 ? str("step ", last_saved_) : "none",
-                      "); lower optimizer.lr, or look at the data of that step"),
-                  ExitCode::kNotFinite);
+      throw Error(
+          str("step ", report.step, ": loss ",
+              text_of(report.loss_sum / static_cast<double>(report.targets)), ", gradient norm ",
+              text_of(report.grad_norm), ": not finite; the weights are those of step ",
+              report.step - 1, " and nothing was saved (last checkpoint: ",
+              last_saved_ >= 0 ? str("step ", last_saved_) : "none",
+              "); lower optimizer.lr, or look at the data of that step"),
+          ExitCode::kNotFinite);
     }
     state_.loss_sum += report.loss_sum;
     state_.loss_targets += report.targets;
