@@ -108,7 +108,7 @@ TEST(TrainRefusal, ConfigsThatCannotRun) {
                AllOf(HasSubstr("optimizer.no_decay"), HasSubstr("*normm*")));
   expect_error(folder.train("run", {"model.hiden_size=8"}), ExitCode::kBadConfig,
                AllOf(HasSubstr("model.hiden_size"), HasSubstr("hidden_size")));
-  expect_error(folder.train(""), ExitCode::kBadConfig,
+  expect_error(folder.train("''"), ExitCode::kBadConfig,
                HasSubstr("run.dir: expected the run's folder"));
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
@@ -189,9 +189,16 @@ TEST(TrainDisk, ALogThatCannotBeWrittenEndsTheRunInOneLine) {
 
 TEST(TrainDisk, MetricsThatCannotBeWrittenEndTheRunInOneLine) {
   const TrainingFolder folder;
-  fs::create_directories(folder / "run");
-  fs::create_symlink("/dev/full", folder / "run/metrics.jsonl");
-  expect_error(folder.train("run"), ExitCode::kFailed, HasSubstr("metrics.jsonl"));
+  start_run(folder);
+  std::string metrics = read_file(folder / "run/metrics.jsonl");
+  while (metrics.size() < 24 << 10) {
+    metrics += str("{\"kind\":\"note\",\"step\":1,\"text\":\"", std::string(99, '.'), "\"}\n");
+  }
+  folder.files().write("run/metrics.jsonl", metrics);
+  expect_error(train_after(folder, "ulimit -f 24", {}), ExitCode::kFailed,
+               AllOf(HasSubstr("run/metrics.jsonl"), HasSubstr("File too large")));
+  EXPECT_EQ(read_file(folder / "run/metrics.jsonl"), metrics);
+  EXPECT_EQ(folder.train("run").exit_code, 0);
 }
 
 TEST(TrainDisk, ALogThatFailsWithTheErrorItselfLeavesTheErrorsCode) {
@@ -204,7 +211,7 @@ TEST(TrainDisk, ALogThatFailsWithTheErrorItselfLeavesTheErrorsCode) {
       folder.train("full", {"train.init_from=bad"}, {"--log-level", "error"});
   EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kNotFinite)) << result.err;
   EXPECT_THAT(result.err, AllOf(HasSubstr("error: step 1: loss nan"),
-                                HasSubstr("log.txt: No space left on device")));
+                                HasSubstr("cannot write full/log.txt: the disk is full")));
 }
 
 TEST(TrainDisk, AFolderWithoutRights) {

@@ -97,8 +97,8 @@ TEST(Schedule, OneStepHasThePeakWhateverTheShape) {
 }
 
 TEST(Schedule, TheSmallerRuleHoldsWhereWarmUpAndDecayOverlap) {
-  // Warm-up n / 6, decay 1 - k / 8 with k = n - 1: they cross between the updates 5 and 6.
-  expect_rates(wsd(6, 1.0), 1.0, {1 / 6., 2 / 6., 3 / 6., 4 / 6., 0.5, 3 / 8., 2 / 8., 1 / 8.});
+  // Warm-up n / 6, decay 1 - k / 8 with k = n - 1: they cross between the updates 3 and 4.
+  expect_rates(wsd(6, 1.0), 1.0, {1 / 6., 2 / 6., 3 / 6., 5 / 8., 4 / 8., 3 / 8., 2 / 8., 1 / 8.});
 }
 
 TEST(Schedule, DecayStepsAreRoundedFromTheirShare) {
