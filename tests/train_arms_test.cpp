@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "cplm/eval.h"
 #include "cplm/train.h"
 #include "support/compare.h"
@@ -49,7 +47,7 @@ TEST(TrainArms, ShareBackboneAndBatches) {
     ASSERT_EQ(result.exit_code, 0) << result.err;
     std::vector<double> losses;
     for (const std::string& line : folder.metrics(head, "train")) {
-      losses.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+      losses.push_back(number_in(line, "loss"));
     }
     const Config config = load_config(folder / "config.yaml", overrides);
     EXPECT_TRUE(close(losses, expected_losses(folder, config), kModelValue)) << head;

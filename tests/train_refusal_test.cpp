@@ -247,11 +247,8 @@ TEST(TrainInitFrom, AVanillaBackboneUnderAFreshCopyHead) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("under a fresh copy head"));
   // The LM head alone is what the vanilla run ended with.
-  const auto number = [](const std::string& line, const std::string& name) {
-    return line.substr(line.find("\"" + name + "\":") + name.size() + 3, 8);
-  };
-  EXPECT_EQ(number(folder.metrics("run", "validation").back(), "loss_no_copy"),
-            number(folder.metrics("vanilla", "validation").back(), "loss"));
+  EXPECT_NEAR(number_in(folder.metrics("run", "validation").back(), "loss_no_copy"),
+              number_in(folder.metrics("vanilla", "validation").back(), "loss"), 1e-6);
   // The other way round the copy head is left out, and said so.
   const ProcessResult back =
       folder.train("back", {"train.init_from=run", "model.head=vanilla", "train.steps=1"});

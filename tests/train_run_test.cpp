@@ -69,7 +69,7 @@ TEST(TrainRun, KilledAtTheMiddleAndResumedItIsTheStraightRun) {
 TEST(TrainRun, KilledThreeTimesInARowItIsTheStraightRun) {
   const TrainingFolder folder;
   expect_finished(folder.train("straight"));
-  for (const int step : {3, 20, 34}) {
+  for (const int step : {3, 20, 31}) {
     ASSERT_EQ(folder.train("killed", {}, {}, signal_at(step, SIGKILL)).ended_by_signal, SIGKILL)
         << step;
   }
@@ -87,6 +87,34 @@ TEST(TrainRun, KilledBetweenLogLinesTheRunningLossGoesOn) {
   ASSERT_EQ(folder.train("killed", sparse).exit_code, 0);
   EXPECT_EQ(folder.metrics("killed"), folder.metrics("straight"));
   EXPECT_EQ(folder.weights("killed"), folder.weights("straight"));
+}
+
+TEST(TrainRun, ALoggedLossIsTheMeanSinceTheLastLine) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("each"));
+  expect_finished(folder.train("sparse", {"log.every=8"}));
+  const Texts each = folder.metrics("each", "train"), sparse = folder.metrics("sparse", "train");
+  ASSERT_THAT(sparse, SizeIs(5));
+  for (size_t line = 0; line < sparse.size(); ++line) {
+    double sum = 0;  // every step counts 64 targets
+    for (size_t step = 8 * line; step < 8 * line + 8; ++step) sum += number_in(each[step], "loss");
+    EXPECT_NEAR(number_in(sparse[line], "loss"), sum / 8, 1e-12 * sum);
+    for (const char* name : {"step", "tokens", "lr", "grad_norm"}) {  // those of its last step
+      EXPECT_EQ(number_in(sparse[line], name), number_in(each[8 * line + 7], name)) << name;
+    }
+  }
+}
+
+TEST(TrainRun, ADamagedNewestCheckpointIsPassedOverWithAWarning) {
+  const TrainingFolder folder;
+  expect_finished(folder.train("straight"));
+  ASSERT_EQ(folder.train("run", {}, {"--stop-after", "25"}).exit_code, kStopped);
+  std::filesystem::remove(folder.checkpoint("run", 25) / "manifest.json");
+  const ProcessResult resumed = folder.train("run");
+  expect_finished(resumed);
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("warning: passing over the damaged checkpoint"),
+                                 HasSubstr("resumed at step 20")));
+  expect_equal_runs(folder, "run");
 }
 
 TEST(TrainRun, AStopSignalFinishesTheStepSavesAndEndsWith75) {

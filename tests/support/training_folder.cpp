@@ -98,6 +98,10 @@ Texts TrainingFolder::snapshot(const std::string& folder) const {
   return files;
 }
 
+double number_in(const std::string& line, const char* field) {
+  return nlohmann::json::parse(line).at(field).get<double>();
+}
+
 std::string error_line(const ProcessResult& result) {
   std::string last, line;
   int errors = 0;

@@ -42,6 +42,9 @@ class TrainingFolder {
   TempDir dir_;
 };
 
+// The number of a field in a line of metrics.
+double number_in(const std::string& line, const char* field);
+
 // Its last line of stderr, with nothing else wrong than the exit code says.
 std::string error_line(const ProcessResult& result);
 
