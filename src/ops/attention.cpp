@@ -1,5 +1,6 @@
-// Causal, windowed, document-masked attention with grouped queries, composed of ATen ops: query
-// blocks against the key range they can see, so cost and memory follow the window.
+// Causal, windowed, document-masked attention with grouped queries: query blocks against the key
+// range they can see, so cost and memory follow the window. Matrix products by ATen; the rows
+// between them composed of ATen ops, or the CPU's fused rows.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +11,7 @@
 
 #include "cplm/base.h"
 #include "cplm/ops.h"
+#include "ops/cpu/dispatch.h"
 
 namespace cplm::ops {
 namespace {
@@ -73,16 +75,84 @@ at::Tensor block_keys(const at::Tensor& x, const Block& block) {  // [B*K, keys,
       .reshape({x.size(0) * x.size(2), block.keys(), x.size(3)});
 }
 
+double scale_of(const AttentionInput& in) {
+  return 1.0 / std::sqrt(static_cast<double>(in.q.size(3)));
+}
+
 // Masked scaled scores [B*K, G*queries, keys] in the accumulation dtype.
 at::Tensor block_scores(const AttentionInput& in, const Block& block, const at::Tensor& q,
                         const at::Tensor& k) {
-  const int64_t batch = in.k.size(0), key_heads = in.k.size(2), group = in.q.size(2) / key_heads;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(in.q.size(3)));
+  const int64_t batch = in.k.size(0);
   at::Tensor scores =
-      at::bmm(q, k.transpose(1, 2)).to(accumulation_dtype(q.scalar_type())).mul_(scale);
-  scores.view({batch, key_heads * group, block.queries(), block.keys()})
+      at::bmm(q, k.transpose(1, 2)).to(accumulation_dtype(q.scalar_type())).mul_(scale_of(in));
+  scores.view({batch, in.q.size(2), block.queries(), block.keys()})
       .masked_fill_(hidden_keys(in, block), -std::numeric_limits<double>::infinity());
   return scores;
+}
+
+// The keys of the block that each query sees: always a contiguous range.
+cpu::KeyRanges key_ranges(const AttentionInput& in, const Block& block) {
+  cpu::KeyRanges ranges;
+  ranges.heads = in.q.size(2);
+  ranges.queries = block.queries();
+  const at::Tensor starts =
+      in.document_start.defined() ? in.document_start.contiguous() : at::Tensor();
+  for (int64_t b = 0; b < in.q.size(0); ++b) {
+    for (int64_t t = block.query_begin; t < block.query_end; ++t) {
+      int64_t first = in.window > 0 ? std::max<int64_t>(0, t - in.window + 1) : 0;
+      if (starts.defined()) {
+        first = std::max(first, starts.const_data_ptr<int64_t>()[b * in.q.size(1) + t]);
+      }
+      ranges.begin.push_back(static_cast<int32_t>(first - block.key_begin));
+      ranges.end.push_back(static_cast<int32_t>(t + 1 - block.key_begin));
+    }
+  }
+  return ranges;
+}
+
+struct BlockWeights {
+  at::Tensor weights;  // softmax over the visible keys [B*K, G*queries, keys]
+  at::Tensor lse;      // [B*K, G*queries] accumulation dtype
+};
+
+BlockWeights block_softmax(const AttentionInput& in, const Block& block, const at::Tensor& q,
+                           const at::Tensor& k, OpsKind path) {
+  if (!cpu::has_body(q, path)) {
+    at::Tensor scores = block_scores(in, block, q, k);
+    const at::Tensor lse = scores.logsumexp(-1, true);
+    return {scores.sub_(lse).exp_().to(q.scalar_type()), lse.squeeze(-1)};
+  }
+  BlockWeights out{at::bmm(q, k.transpose(1, 2)), at::empty({q.size(0), q.size(1)}, q.options())};
+  cpu::with_type(q, [&](auto type) {
+    using T = decltype(type);
+    cpu::softmax_rows(out.weights.mutable_data_ptr<T>(), q.size(0) * q.size(1), block.keys(),
+                      key_ranges(in, block), scale_of(in), out.lse.mutable_data_ptr<T>());
+  });
+  return out;
+}
+
+// lse, delta [B*K, G*queries] as saved or computed for the block's rows; delta = sum of dout * out.
+// Returns the weights again and d loss / d (q . k), from d loss / d weight.
+std::pair<at::Tensor, at::Tensor> block_softmax_backward(
+    const AttentionInput& in, const Block& block, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& dweights, const at::Tensor& lse, const at::Tensor& delta, OpsKind path) {
+  if (!cpu::has_body(q, path)) {
+    const at::Tensor weights = block_scores(in, block, q, k).sub_(lse.unsqueeze(-1)).exp_();
+    const at::Tensor dscores = dweights.to(weights.scalar_type())
+                                   .sub(delta.unsqueeze(-1))
+                                   .mul_(weights)
+                                   .mul_(scale_of(in))
+                                   .to(q.scalar_type());
+    return {weights.to(q.scalar_type()), dscores};
+  }
+  const at::Tensor weights = at::bmm(q, k.transpose(1, 2));
+  cpu::with_type(q, [&](auto type) {
+    using T = decltype(type);
+    cpu::softmax_rows_backward(weights.mutable_data_ptr<T>(), dweights.mutable_data_ptr<T>(),
+                               q.size(0) * q.size(1), block.keys(), key_ranges(in, block),
+                               scale_of(in), lse.const_data_ptr<T>(), delta.const_data_ptr<T>());
+  });
+  return {weights, dweights};
 }
 
 void check_input(const AttentionInput& in) {
@@ -97,7 +167,7 @@ void check_input(const AttentionInput& in) {
 
 }  // namespace
 
-AttentionResult attention(const AttentionInput& in, OpsKind) {
+AttentionResult attention(const AttentionInput& in, OpsKind path) {
   check_input(in);
   const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
   const int64_t key_heads = in.k.size(2);
@@ -105,23 +175,20 @@ AttentionResult attention(const AttentionInput& in, OpsKind) {
   AttentionResult result{at::empty(in.q.sizes(), in.q.options()),
                          at::empty({batch, heads, positions}, wide)};
   for (const Block& block : make_blocks(positions, in.window)) {
-    at::Tensor scores =
-        block_scores(in, block, group_queries(in.q, block, key_heads), block_keys(in.k, block));
-    const at::Tensor lse = scores.logsumexp(-1, true);
-    const at::Tensor weights = scores.sub_(lse).exp_().to(in.q.scalar_type());
-    ungroup_queries(at::bmm(weights, block_keys(in.v, block)), block, key_heads, result.out);
+    const BlockWeights part = block_softmax(in, block, group_queries(in.q, block, key_heads),
+                                            block_keys(in.k, block), path);
+    ungroup_queries(at::bmm(part.weights, block_keys(in.v, block)), block, key_heads, result.out);
     result.lse.narrow(2, block.query_begin, block.queries())
-        .copy_(lse.view({batch, heads, block.queries()}));
+        .copy_(part.lse.view({batch, heads, block.queries()}));
   }
   return result;
 }
 
 void attention_backward(const AttentionInput& in, const AttentionResult& result,
                         const at::Tensor& dout, const at::Tensor& dq, const at::Tensor& dk,
-                        const at::Tensor& dv, OpsKind) {
+                        const at::Tensor& dv, OpsKind path) {
   const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
   const int64_t key_heads = in.k.size(2), head_dim = in.q.size(3), group = heads / key_heads;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
   dk.zero_();
   dv.zero_();
   const auto add_keys = [&](const at::Tensor& sum, const Block& block, const at::Tensor& part) {
@@ -132,17 +199,14 @@ void attention_backward(const AttentionInput& in, const AttentionResult& result,
     const at::Tensor q = group_queries(in.q, block, key_heads), k = block_keys(in.k, block);
     const at::Tensor dout_block = group_queries(dout, block, key_heads);
     const at::Tensor lse = result.lse.narrow(2, block.query_begin, block.queries())
-                               .reshape({batch * key_heads, group * block.queries(), 1});
-    const at::Tensor weights = block_scores(in, block, q, k).sub_(lse).exp_();
-    add_keys(dv, block, at::bmm(weights.transpose(1, 2).to(q.scalar_type()), dout_block));
+                               .reshape({batch * key_heads, group * block.queries()})
+                               .contiguous();
     const at::Tensor delta = dout_block.mul(group_queries(result.out, block, key_heads))
-                                 .sum(-1, true, weights.scalar_type());
-    const at::Tensor dscores = at::bmm(dout_block, block_keys(in.v, block).transpose(1, 2))
-                                   .to(weights.scalar_type())
-                                   .sub_(delta)
-                                   .mul_(weights)
-                                   .mul_(scale)
-                                   .to(q.scalar_type());
+                                 .sum(-1, false, result.lse.scalar_type());
+    const at::Tensor dweights = at::bmm(dout_block, block_keys(in.v, block).transpose(1, 2));
+    const auto [weights, dscores] =
+        block_softmax_backward(in, block, q, k, dweights, lse, delta, path);
+    add_keys(dv, block, at::bmm(weights.transpose(1, 2), dout_block));
     ungroup_queries(at::bmm(dscores, k), block, key_heads, dq);
     add_keys(dk, block, at::bmm(dscores.transpose(1, 2), q));
   }

@@ -8,6 +8,7 @@
 
 #include "cplm/base.h"
 #include "cplm/ops.h"
+#include "ops/cpu/dispatch.h"
 
 namespace cplm::ops {
 namespace {
@@ -19,10 +20,42 @@ int64_t rows_in_chunk(const at::Tensor& weight, int64_t num_rows, int64_t reques
   return std::max<int64_t>(1, std::min(rows, num_rows));
 }
 
-VocabRows row_statistics(const at::Tensor& logits, const at::Tensor& targets) {
+VocabRows row_statistics(const at::Tensor& logits, const at::Tensor& targets, OpsKind path) {
   const at::ScalarType wide = accumulation_dtype(logits.scalar_type());
+  if (cpu::has_body(logits, path)) {
+    const VocabRows rows{at::empty({logits.size(0)}, logits.options()),
+                         at::empty({logits.size(0)}, logits.options())};
+    cpu::with_type(logits, [&](auto type) {
+      using T = decltype(type);
+      cpu::vocabulary_rows(logits.const_data_ptr<T>(), logits.size(0), logits.size(1),
+                           targets.const_data_ptr<int64_t>(), rows.vocab_lse.mutable_data_ptr<T>(),
+                           rows.target_logit.mutable_data_ptr<T>());
+    });
+    return rows;
+  }
   return {logits.to(wide).logsumexp(-1),
           logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1).to(wide)};
+}
+
+// logits <- dL/dlogits, in place.
+void row_gradients(const at::Tensor& logits, const at::Tensor& targets, const VocabRows& rows,
+                   const at::Tensor& grad_lse, const at::Tensor& grad_target, OpsKind path) {
+  if (cpu::has_body(logits, path)) {
+    const at::Tensor lse_rows = grad_lse.contiguous(), target_rows = grad_target.contiguous();
+    cpu::with_type(logits, [&](auto type) {
+      using T = decltype(type);
+      cpu::vocabulary_rows_backward(logits.mutable_data_ptr<T>(), logits.size(0), logits.size(1),
+                                    targets.const_data_ptr<int64_t>(),
+                                    rows.vocab_lse.const_data_ptr<T>(),
+                                    lse_rows.const_data_ptr<T>(), target_rows.const_data_ptr<T>());
+    });
+    return;
+  }
+  logits.sub_(rows.vocab_lse.unsqueeze(1)).exp_().mul_(grad_lse.unsqueeze(1));
+  // Rows without weight are chosen out, not multiplied: 0 * nan stays out of the weights.
+  logits.masked_fill_(grad_lse.eq(0).logical_and_(grad_target.eq(0)).unsqueeze(1), 0);
+  logits.scatter_add_(1, targets.clamp_min(0).unsqueeze(1),
+                      grad_target.to(logits.scalar_type()).unsqueeze(1));
 }
 
 template <class Body>
@@ -44,11 +77,11 @@ void for_each_chunk(const at::Tensor& h, const at::Tensor& weight, int64_t chunk
 }  // namespace
 
 VocabRows linear_cross_entropy(const at::Tensor& h, const at::Tensor& weight,
-                               const at::Tensor& targets, int64_t chunk_rows, OpsKind) {
+                               const at::Tensor& targets, int64_t chunk_rows, OpsKind path) {
   const auto wide = h.options().dtype(accumulation_dtype(h.scalar_type()));
   VocabRows out{at::empty({h.size(0)}, wide), at::empty({h.size(0)}, wide)};
   for_each_chunk(h, weight, chunk_rows, [&](int64_t begin, int64_t end, const at::Tensor& logits) {
-    const VocabRows rows = row_statistics(logits, targets.slice(0, begin, end));
+    const VocabRows rows = row_statistics(logits, targets.slice(0, begin, end), path);
     out.vocab_lse.slice(0, begin, end).copy_(rows.vocab_lse);
     out.target_logit.slice(0, begin, end).copy_(rows.target_logit);
   });
@@ -58,14 +91,12 @@ VocabRows linear_cross_entropy(const at::Tensor& h, const at::Tensor& weight,
 void linear_cross_entropy_forward_backward(const at::Tensor& h, const at::Tensor& weight,
                                            const at::Tensor& targets, int64_t chunk_rows,
                                            const RowGrad& row_grad, const at::Tensor& dh,
-                                           const at::Tensor& dweight, OpsKind) {
+                                           const at::Tensor& dweight, OpsKind path) {
   for_each_chunk(h, weight, chunk_rows, [&](int64_t begin, int64_t end, at::Tensor& logits) {
     const at::Tensor chunk_targets = targets.slice(0, begin, end);
-    const VocabRows rows = row_statistics(logits, chunk_targets);
+    const VocabRows rows = row_statistics(logits, chunk_targets, path);
     const auto [grad_lse, grad_target] = row_grad(begin, end, rows);
-    logits.sub_(rows.vocab_lse.unsqueeze(1)).exp_().mul_(grad_lse.unsqueeze(1));
-    logits.scatter_add_(1, chunk_targets.clamp_min(0).unsqueeze(1),
-                        grad_target.to(logits.scalar_type()).unsqueeze(1));
+    row_gradients(logits, chunk_targets, rows, grad_lse, grad_target, path);
     at::Tensor dh_chunk = dh.slice(0, begin, end);
     at::mm_out(dh_chunk, logits, weight);
     add_linear_weight_grad(logits, h.slice(0, begin, end), dweight);

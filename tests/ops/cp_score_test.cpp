@@ -219,7 +219,8 @@ TEST_P(CpScore, AllIdsEqualMakeEveryKeyAMatch) {
   const Problem p{.positions = 40, .vocab = 1, .masked = 0.0};
   const Inputs in = make_inputs(p, GetParam());
   const auto got = ops::cp_score(op_input(p, in, GetParam()), GetParam().path);
-  EXPECT_TRUE(equal_bits(got.context_lse, got.match_lse));
+  // The fused body sums matches one by one, so only to rounding.
+  EXPECT_TRUE(near(values(got.match_lse), values(got.context_lse), GetParam().score));
 }
 
 TEST_P(CpScore, HugeScoresStayFinite) {
