@@ -84,5 +84,8 @@ RunOutcome train(const Config& config, const TrainOptions& options);
 at::Device resolve_device(Device device);
 // Sets LibTorch's thread count; 0: all cores this process may use. Returns the count.
 int set_threads(int64_t threads);
+// Lets the C library keep freed memory: a step frees and takes the same buffers again and again, and
+// each return to the system costs page faults. For processes that train; peak memory stays the same.
+void keep_freed_memory();
 
 }  // namespace cplm

@@ -47,6 +47,7 @@ double status_mb(const std::string& name) {
 
 Json bench_step(const Config& config, const BenchArguments& arguments) {
   c10::InferenceMode inference;
+  keep_freed_memory();
   const int threads = set_threads(config.train.threads);
   const at::Device device = resolve_device(config.train.device);
   const at::ScalarType dtype =

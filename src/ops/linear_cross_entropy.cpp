@@ -13,10 +13,12 @@
 namespace cplm::ops {
 namespace {
 
+// Logits of a chunk stay in a CPU's cache between their passes; but a chunk also reads and writes the
+// whole weight and its gradient, so it has at least 128 rows.
 int64_t rows_in_chunk(const at::Tensor& weight, int64_t num_rows, int64_t requested) {
-  constexpr int64_t kChunkBytes = 64 << 20;
+  const int64_t chunk_bytes = weight.is_cpu() ? int64_t{8} << 20 : int64_t{512} << 20;
   const int64_t row_bytes = weight.size(0) * static_cast<int64_t>(weight.element_size());
-  const int64_t rows = requested > 0 ? requested : std::max<int64_t>(kChunkBytes / row_bytes, 16);
+  const int64_t rows = requested > 0 ? requested : std::max<int64_t>(chunk_bytes / row_bytes, 128);
   return std::max<int64_t>(1, std::min(rows, num_rows));
 }
 

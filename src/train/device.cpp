@@ -1,6 +1,7 @@
 // Where a run computes.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <malloc.h>
 #include <sched.h>
 
 #include "cplm/base.h"
@@ -17,6 +18,11 @@ at::Device resolve_device(Device device) {
         ExitCode::kBadConfig);
   }
   return device == Device::kCpu || !cuda ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+}
+
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, -1);
 }
 
 int set_threads(int64_t threads) {

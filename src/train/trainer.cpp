@@ -302,6 +302,7 @@ RunOutcome train(const Config& config, const TrainOptions& options) {
   check_no_decay(config.model, config.optimizer);
   for (const std::string& unused : unused_settings(config)) log::debug(unused);
   c10::InferenceMode inference;  // no graph: backward is written by hand
+  keep_freed_memory();
   set_threads(config.train.threads);
   install_stop_signals();
   RunFolder folder = open_run_folder(config, options);
