@@ -59,16 +59,23 @@ struct StepOptions {
   int64_t micro_batch = 1;
   bool document_mask = false;
   double grad_clip = 1.0;  // 0: never
+  bool stays_blocked =
+      true;  // after a batch that is not finite; false: only that batch is left out
 };
 // What a step tells the host, float64 [3] on the device: sum of -log P, gradient norm before
 // clipping, and 1 when either is not finite.
 using StepNumbers = at::Tensor;
 // Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
-// `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and
-// stays: such a batch, and any after it, never reaches the weights. Reads nothing back from the
-// device.
+// `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and stays
+// so with stays_blocked: such a batch, and any after it, never reaches the weights. Reads nothing
+// back from the device.
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
                        double learning_rate, const StepOptions& options, const at::Tensor& blocked);
+// The norm of each tensor's gradient on this batch at the present weights, NaN and inf as they are.
+// Overwrites the gradients.
+std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,
+                                                           const TokenBatch& batch,
+                                                           const StepOptions& options);
 
 // ---- the loop
 struct TrainOptions {
@@ -84,8 +91,9 @@ RunOutcome train(const Config& config, const TrainOptions& options);
 at::Device resolve_device(Device device);
 // Sets LibTorch's thread count; 0: all cores this process may use. Returns the count.
 int set_threads(int64_t threads);
-// Lets the C library keep freed memory: a step frees and takes the same buffers again and again, and
-// each return to the system costs page faults. For processes that train; peak memory stays the same.
+// Lets the C library keep freed memory: a step frees and takes the same buffers again and again,
+// and each return to the system costs page faults. For processes that train; peak memory stays the
+// same.
 void keep_freed_memory();
 
 }  // namespace cplm

@@ -39,8 +39,6 @@ constexpr Setting kUnbuilt[] = {
     {"validation.tasks: evaluations during training",
      [](const Config& c) { return !c.validation.tasks.empty(); }},
     {"checkpoint.async: true", [](const Config& c) { return c.checkpoint.async; }},
-    {"on_nonfinite: skip or rewind",
-     [](const Config& c) { return c.on_nonfinite != OnNonfinite::kStop; }},
 };
 
 bool is_vanilla(const Config& c) { return c.model.head == HeadKind::kVanilla; }

@@ -171,7 +171,7 @@ struct Fields<TrainConfig> {
       field("device", &C::device, kAny, "", "where to compute; auto takes a GPU when there is one"),
       field("precision", &C::precision, kAny, "",
             "of activations; bfloat16 keeps float32 master weights, float64 is for tests on a CPU"),
-      field("threads", &C::threads, {.min = 0, .max = 4096}, "threads",
+      field("threads", &C::threads, {.min = 0, .max = 512}, "threads",
             "on the CPU; 0 is all cores"),
       field("ops", &C::ops, kAny, "", "fused kernels, or the composed reference"),
       field("deterministic", &C::deterministic, kAny, "", "bitwise repeatable; false is faster"),

@@ -6,8 +6,9 @@
 
 namespace cplm {
 
-void HostReader::submit(int64_t step, int64_t targets, const at::Tensor& numbers) {
-  Pending pending{step, targets, numbers, std::nullopt};
+void HostReader::submit(int64_t step, std::shared_ptr<const TokenBatch> batch,
+                        const at::Tensor& numbers) {
+  Pending pending{step, std::move(batch), numbers, std::nullopt};
   if (!device_.is_cpu()) {
     pending.host =
         at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
@@ -25,7 +26,7 @@ std::vector<StepReport> HostReader::take(bool drain) {
     Pending& pending = pending_.front();
     if (pending.copied) pending.copied->synchronize();
     const double* numbers = pending.host.const_data_ptr<double>();
-    reports.push_back({pending.step, pending.targets, numbers[0], numbers[1], numbers[2] != 0.0});
+    reports.push_back({pending.step, pending.batch, numbers[0], numbers[1], numbers[2] != 0.0});
     pending_.pop_front();
   }
   return reports;

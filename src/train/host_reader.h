@@ -6,14 +6,17 @@
 #include <c10/core/Event.h>
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
+
+#include "cplm/data.h"
 
 namespace cplm {
 
 struct StepReport {
   int64_t step = 0;
-  int64_t targets = 0;
+  std::shared_ptr<const TokenBatch> batch;
   double loss_sum = 0;
   double grad_norm = 0;
   bool not_finite = false;
@@ -23,13 +26,15 @@ class HostReader {
  public:
   explicit HostReader(at::Device device) : device_(device) {}
   // numbers: float64 [3] on the device, as train_step returns them.
-  void submit(int64_t step, int64_t targets, const at::Tensor& numbers);
+  void submit(int64_t step, std::shared_ptr<const TokenBatch> batch, const at::Tensor& numbers);
+  void clear() { pending_.clear(); }
   // Reports that have arrived, in order: all but the newest step's on a GPU; all with `drain`.
   std::vector<StepReport> take(bool drain);
 
  private:
   struct Pending {
-    int64_t step, targets;
+    int64_t step;
+    std::shared_ptr<const TokenBatch> batch;
     at::Tensor host;
     std::optional<c10::Event> copied;
   };

@@ -66,15 +66,6 @@ std::vector<std::string> changed_settings(const Config& saved, const Config& now
   return allowed;
 }
 
-void read_state(RunFolder& folder, const Config& config) {
-  CheckpointReader reader(*folder.resume_from);
-  const std::string origin = (*folder.resume_from / "state.json").string();
-  const SavedRun saved = run_from_json(reader.state(), origin);
-  folder.state = saved.state;
-  folder.changed_settings =
-      changed_settings(parse_config(saved.config_yaml, origin + " (config)"), config);
-}
-
 void check_arguments(const Config& config, const TrainOptions& options) {
   if (config.run.dir.empty()) {
     throw Error(
@@ -114,6 +105,15 @@ bool is_copy_head(const std::string& name) {
 }
 
 }  // namespace
+
+void read_state(RunFolder& folder, const Config& config) {
+  CheckpointReader reader(*folder.resume_from);
+  const std::string origin = (*folder.resume_from / "state.json").string();
+  const SavedRun saved = run_from_json(reader.state(), origin);
+  folder.state = saved.state;
+  folder.changed_settings =
+      changed_settings(parse_config(saved.config_yaml, origin + " (config)"), config);
+}
 
 RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
   check_arguments(config, options);

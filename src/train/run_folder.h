@@ -28,6 +28,8 @@ struct RunFolder {
 // folder with --resume none unless `overwrite`; Error(kBadConfig) naming the keys that a resume may
 // not change.
 RunFolder open_run_folder(const Config& config, const TrainOptions& options);
+// Reads the counters of folder.resume_from into folder.state and compares its config with `config`.
+void read_state(RunFolder& folder, const Config& config);
 // Takes what the new run must not find out of its way: with --overwrite all files of the old one,
 // with --resume PATH the newer checkpoints (set aside).
 void clear_the_way(const RunFolder& folder);

@@ -21,6 +21,8 @@ std::string to_json(const RunState& state, const std::string& config_yaml, int64
                      {"targets", state.loss_targets},
                      {"steps", state.log_steps},
                      {"grad_norm", state.grad_norm}};
+  json["left_out"] = state.left_out;
+  json["rewinds"] = state.rewinds;
   json["config"] = config_yaml;
   return json.dump(2) + "\n";
 }
@@ -37,6 +39,8 @@ SavedRun run_from_json(const std::string& text, const std::string& origin) {
     saved.state.loss_targets = running.at("targets").get<int64_t>();
     saved.state.log_steps = running.at("steps").get<int64_t>();
     saved.state.grad_norm = running.at("grad_norm").get<double>();
+    saved.state.left_out = json.at("left_out").get<std::vector<int64_t>>();
+    saved.state.rewinds = json.at("rewinds").get<int64_t>();
     saved.config_yaml = json.at("config").get<std::string>();
     return saved;
   } catch (const nlohmann::json::exception& error) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace cplm {
 
@@ -17,6 +18,9 @@ struct RunState {
   int64_t log_steps = 0;
   double grad_norm = 0;  // of the last step
   bool finished = false;
+  // on_nonfinite: rewind. Updates whose batches are passed over, and how often the run went back.
+  std::vector<int64_t> left_out;
+  int64_t rewinds = 0;
 };
 
 // config_yaml: the resolved config the run was saved under.

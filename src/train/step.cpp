@@ -47,9 +47,27 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
   clip(grad, norm, options.grad_clip);
   const at::Tensor wide_norm = norm.to(at::kDouble);
   const at::Tensor bad = loss_sum.add(wide_norm).isfinite().logical_not_();
-  blocked.copy_(at::maximum(blocked, bad.to(blocked.scalar_type())));
+  const at::Tensor bad_now = bad.to(blocked.scalar_type());
+  blocked.copy_(options.stays_blocked ? at::maximum(blocked, bad_now) : bad_now);
   optimizer.step(learning_rate, blocked);
   return at::stack({loss_sum, wide_norm, bad.to(at::kDouble)});
+}
+
+std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,
+                                                           const TokenBatch& batch,
+                                                           const StepOptions& options) {
+  model.parameters().flat_grad().zero_();
+  accumulate_gradients(model, batch, options);
+  std::vector<at::Tensor> norms;
+  for (const Parameter& p : model.parameters().all()) {
+    norms.push_back(at::linalg_vector_norm(p.grad).to(at::kDouble));
+  }
+  const at::Tensor host = at::stack(norms).cpu();
+  std::vector<std::pair<std::string, double>> named;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    named.emplace_back(model.parameters()[i].name, host.const_data_ptr<double>()[i]);
+  }
+  return named;
 }
 
 }  // namespace cplm

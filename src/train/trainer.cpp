@@ -1,18 +1,14 @@
 // The loop: load, step, log, validate, save; and the order in which they happen.
+#include "train/trainer.h"
+
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
-#include <chrono>
-#include <cmath>
+#include <algorithm>
+#include <utility>
 
 #include "cplm/base.h"
-#include "cplm/eval.h"
-#include "cplm/runs.h"
-#include "cplm/train.h"
-#include "train/console.h"
-#include "train/host_reader.h"
-#include "train/run_folder.h"
-#include "train/run_state.h"
+#include "train/nonfinite.h"
 
 namespace cplm {
 namespace {
@@ -33,75 +29,34 @@ std::vector<std::string> patterns(const std::vector<DataSource>& sources) {
   return paths;
 }
 
-// A NaN's sign means nothing.
-std::string text_of(double number) { return std::isnan(number) ? "nan" : str(number); }
-
 bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-class Trainer {
- public:
-  Trainer(const Config& config, const TrainOptions& options, RunFolder folder)
-      : config_(config),
-        options_(options),
-        folder_(std::move(folder)),
-        state_(folder_.state),
-        total_steps_(config.total_steps()),
-        device_(resolve_device(config.train.device)),
-        train_windows_(patterns(config.data.train), config.data.sequence_length,
-                       WindowSet::ShortWindows::kDrop),
-        model_(config.model,
-               {at::TensorOptions().dtype(dtype_of(config.train.precision)).device(device_),
-                config.train.ops,
-                {}}),
-        blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
-        console_(total_steps_, config.train.batch_tokens),
-        numbers_(device_) {
-    if (!config.data.validation.empty()) {
-      validation_windows_.emplace(config.data.validation, config.data.sequence_length,
-                                  WindowSet::ShortWindows::kKeep);
-    }
-    check_data();
-    model_.parameters().allocate_gradients();
-    optimizer_.emplace(model_.parameters(), config.optimizer);
+}  // namespace
+
+Trainer::Trainer(const Config& config, const TrainOptions& options, RunFolder folder)
+    : config_(config),
+      options_(options),
+      folder_(std::move(folder)),
+      state_(folder_.state),
+      total_steps_(config.total_steps()),
+      device_(resolve_device(config.train.device)),
+      train_windows_(patterns(config.data.train), config.data.sequence_length,
+                     WindowSet::ShortWindows::kDrop),
+      model_(config.model,
+             {at::TensorOptions().dtype(dtype_of(config.train.precision)).device(device_),
+              config.train.ops,
+              {}}),
+      blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
+      console_(total_steps_, config.train.batch_tokens),
+      numbers_(device_) {
+  if (!config.data.validation.empty()) {
+    validation_windows_.emplace(config.data.validation, config.data.sequence_length,
+                                WindowSet::ShortWindows::kKeep);
   }
-
-  RunOutcome run();
-
- private:
-  void check_data() const;
-  void load_or_initialize();
-  void open_outputs();  // the first changes to the run's folder
-  void announce() const;
-  RunOutcome loop();
-  void one_step(BatchLoader& loader);
-  void collect(bool drain);
-  void log_step();
-  void run_validation();
-  void save();
-  void validate_and_finish();
-  double rate(int64_t update) const {
-    return learning_rate(config_.schedule, config_.optimizer.lr, total_steps_, update);
-  }
-
-  Config config_;
-  TrainOptions options_;
-  RunFolder folder_;
-  RunState state_;
-  int64_t total_steps_;
-  at::Device device_;
-  WindowSet train_windows_;
-  std::optional<WindowSet> validation_windows_;
-  LanguageModel model_;
-  std::optional<AdamW> optimizer_;
-  at::Tensor blocked_;
-  std::optional<MetricsWriter> metrics_;
-  Console console_;
-  HostReader numbers_;
-  // Since the last log line, this process only.
-  double step_seconds_ = 0, wait_seconds_ = 0;
-  int64_t timed_steps_ = 0;
-  int64_t last_saved_ = -1;
-};
+  check_data();
+  model_.parameters().allocate_gradients();
+  optimizer_.emplace(model_.parameters(), config.optimizer);
+}
 
 void Trainer::check_data() const {
   const auto check_vocabulary = [&](const WindowSet& windows, const char* key) {
@@ -135,44 +90,112 @@ void Trainer::load_or_initialize() {
   }
 }
 
-void Trainer::open_outputs() {
-  clear_the_way(folder_);
-  log::add_file(folder_.path / "log.txt");
-  write_run_files(folder_.path, config_);
-  metrics_.emplace(folder_.path, folder_.resume_from ? state_.step : -1);
+StepOptions Trainer::step_options() const {
+  return {config_.train.micro_batch, config_.data.intra_document_mask, config_.optimizer.grad_clip,
+          config_.on_nonfinite != OnNonfinite::kSkip};
 }
 
-// Reads the numbers of finished steps into the running loss; a step that is not finite ends the
-// run. On a GPU the newest step may still be in flight unless `drain`.
+// Reads the numbers of finished steps into the running loss. On a GPU the newest step may still be
+// in flight unless `drain`.
 void Trainer::collect(bool drain) {
   for (const StepReport& report : numbers_.take(drain)) {
     if (report.not_finite) {
-      throw Error(
-          str("step ", report.step, ": loss ",
-              text_of(report.loss_sum / static_cast<double>(report.targets)), ", gradient norm ",
-              text_of(report.grad_norm), ": not finite; the weights are those of step ",
-              report.step - 1, " and nothing was saved (last checkpoint: ",
-              last_saved_ >= 0 ? str("step ", last_saved_) : "none",
-              "); lower optimizer.lr, or look at the data of that step"),
-          ExitCode::kNotFinite);
+      answer_nonfinite(report);
+      continue;
     }
     state_.loss_sum += report.loss_sum;
-    state_.loss_targets += report.targets;
+    state_.loss_targets += report.batch->counted_targets;
     state_.log_steps += 1;
     state_.grad_norm = report.grad_norm;
   }
 }
 
-void Trainer::one_step(BatchLoader& loader) {
+void Trainer::settle() {
   const Clock::time_point start = Clock::now();
-  const TokenBatch batch = loader.next();
-  wait_seconds_ += loader.take_wait_seconds();
+  collect(true);
+  step_seconds_ += seconds_since(start);
+}
+
+// on_nonfinite. The update has already not happened; only the first of several in a row is answered
+// by a rewind, since those behind it were blocked with it.
+void Trainer::answer_nonfinite(const StepReport& report) {
+  if (rewind_for_) return;
+  write_forensics(folder_.path, config_, report, train_windows_, model_, step_options());
+  const std::string what = describe_nonfinite(report);
+  constexpr int64_t kMaxRewinds = 3;
+  if (config_.on_nonfinite == OnNonfinite::kSkip) {
+    metrics_->write_nonfinite(report.step, report.batch->window_index);
+    log::warn(what + "; its batch is left out (on_nonfinite: skip)");
+    return;
+  }
+  if (config_.on_nonfinite == OnNonfinite::kRewind && state_.rewinds < kMaxRewinds) {
+    rewind_for_ = report;
+    log::warn(what + "; going back to the last checkpoint (on_nonfinite: rewind)");
+    return;
+  }
+  if (config_.on_nonfinite == OnNonfinite::kRewind) {
+    metrics_->write_nonfinite(report.step, report.batch->window_index);
+  }
+  throw Error(str(what, config_.on_nonfinite == OnNonfinite::kRewind ? ", after three rewinds" : "",
+                  "; the weights are those of step ", report.step - 1,
+                  " and nothing was saved (last checkpoint: ",
+                  last_saved_ >= 0 ? str("step ", last_saved_) : "none",
+                  "); lower optimizer.lr, or look at the batch in ",
+                  (folder_.path / "nonfinite" / str("step_", report.step)).string()),
+              ExitCode::kNotFinite);
+}
+
+// Back to the last checkpoint (or the start), leaving out the batch that was not finite.
+void Trainer::rewind() {
+  const StepReport report = *std::exchange(rewind_for_, std::nullopt);
+  std::vector<int64_t> left_out = state_.left_out;
+  left_out.push_back(report.step);
+  const int64_t rewinds = state_.rewinds + 1;
+  loader_.reset();
+  numbers_.clear();
+  blocked_.zero_();
+  if (const auto newest = newest_complete(folder_.path)) {
+    folder_.resume_from = newest->path;
+    read_state(folder_, config_);
+    state_ = folder_.state;
+  } else {
+    folder_.resume_from.reset();
+    state_ = RunState{};
+    optimizer_.emplace(model_.parameters(), config_.optimizer);
+  }
+  load_or_initialize();
+  state_.left_out = std::move(left_out);
+  state_.rewinds = rewinds;
+  metrics_.reset();
+  metrics_.emplace(folder_.path, state_.step);
+  metrics_->write_nonfinite(report.step, report.batch->window_index);
+  step_seconds_ = wait_seconds_ = 0;
+  timed_steps_ = 0;
+  log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",
+                report.step, " will be left out"));
+  open_loader();
+}
+
+void Trainer::open_loader() {
+  const int64_t rows = config_.batch_sequences();
+  loader_.emplace(train_windows_, LoaderOptions{config_.run.seed, rows, 0, rows, state_.step, 2});
+}
+
+void Trainer::pass_over() {
+  loader_->next();
+  state_.step += 1;
+  state_.tokens += config_.train.batch_tokens;
+}
+
+void Trainer::one_step() {
+  if (std::ranges::count(state_.left_out, state_.step + 1) > 0) return pass_over();
+  const Clock::time_point start = Clock::now();
+  auto batch = std::make_shared<const TokenBatch>(loader_->next());
+  wait_seconds_ += loader_->take_wait_seconds();
   const int64_t update = state_.step + 1;
-  const StepNumbers numbers = train_step(
-      model_, *optimizer_, batch, rate(update),
-      {config_.train.micro_batch, config_.data.intra_document_mask, config_.optimizer.grad_clip},
-      blocked_);
-  numbers_.submit(update, batch.counted_targets, numbers);
+  const StepNumbers numbers =
+      train_step(model_, *optimizer_, *batch, rate(update), step_options(), blocked_);
+  numbers_.submit(update, std::move(batch), numbers);
   state_.step = update;
   state_.tokens += config_.train.batch_tokens;
   collect(false);
@@ -184,96 +207,26 @@ void Trainer::one_step(BatchLoader& loader) {
       rate(update), seconds);
 }
 
-void Trainer::log_step() {
-  const Clock::time_point start = Clock::now();
-  collect(true);
-  step_seconds_ += seconds_since(start);
-  TrainRecord record;
-  record.step = state_.step;
-  record.tokens = state_.tokens;
-  record.loss = state_.loss_sum / static_cast<double>(std::max<int64_t>(1, state_.loss_targets));
-  record.lr = rate(state_.step);
-  record.grad_norm = state_.grad_norm;
-  const double steps = static_cast<double>(timed_steps_);
-  record.step_ms = 1000.0 * step_seconds_ / steps;
-  record.data_wait_ms = 1000.0 * wait_seconds_ / steps;
-  record.tokens_per_s = steps * static_cast<double>(config_.train.batch_tokens) / step_seconds_;
-  record.peak_memory_mb = peak_resident_mb();
-  metrics_->write(record);
-  console_.train_line(record);
-  state_.loss_sum = 0;
-  state_.loss_targets = 0;
-  state_.log_steps = 0;
-  step_seconds_ = wait_seconds_ = 0;
-  timed_steps_ = 0;
-}
-
-void Trainer::run_validation() {
-  const ValidationResult result = validate(
-      model_, *validation_windows_,
-      {config_.validation.sequences, config_.train.micro_batch, config_.data.intra_document_mask});
-  ValidationRecord record{state_.step,           state_.tokens,  result.loss,
-                          std::exp(result.loss), result.counted, result.copy};
-  write_window_losses(folder_.path,
-                      {state_.step, state_.tokens, config_.data.sequence_length,
-                       validation_id(*validation_windows_, config_.validation.sequences),
-                       result.window_loss_sum, result.window_counted});
-  metrics_->write(record);
-  console_.validation_line(record);
-}
-
-void Trainer::save() {
-  collect(true);
-  metrics_->sync();
-  NamedTensors weights;
-  for (const Parameter& p : model_.parameters().all()) weights.emplace_back(p.name, p.value);
-  save_checkpoint(
-      folder_.path, state_.step, weights, optimizer_->named_state(),
-      to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed));
-  prune_checkpoints(folder_.path, {config_.checkpoint.keep, config_.checkpoint.keep_every});
-  last_saved_ = state_.step;
-}
-
-void Trainer::announce() const {
-  if (folder_.resume_from) {
-    log::info(str("resumed at step ", state_.step, " from ", folder_.resume_from->string()));
-  }
-  for (const std::string& change : folder_.changed_settings) {
-    log::info("config changed since the checkpoint: " + change);
-  }
-  if (config_.schedule.warmup_steps >= total_steps_) {
-    log::warn(str("schedule.warmup_steps ", config_.schedule.warmup_steps,
-                  " covers the whole run of ", total_steps_, " steps: the peak learning rate is ",
-                  config_.schedule.warmup_steps == total_steps_ ? "reached only at its end"
-                                                                : "never reached"));
-  }
-  log::info(str(config_.run.name, ": ", name_of(config_.model.head), ", ",
-                with_commas(model_.parameters().num_parameters()), " parameters, ", total_steps_,
-                " steps of ", with_commas(config_.train.batch_tokens), " tokens, ",
-                with_commas(train_windows_.size()), " windows an epoch, ", device_.str(), ", ",
-                name_of(config_.train.precision)));
-}
-
-// The last step, or a run whose train.steps was lowered to that of its newest checkpoint.
-void Trainer::validate_and_finish() {
-  if (validation_windows_) run_validation();
-  state_.finished = true;
-  save();
-  log::info(str("finished: ", total_steps_, " steps, ", with_commas(state_.tokens), " tokens, ",
-                folder_.path.string()));
-}
-
 RunOutcome Trainer::loop() {
-  const int64_t first_step = state_.step, rows = config_.batch_sequences();
-  BatchLoader loader(train_windows_, {config_.run.seed, rows, 0, rows, first_step, 2});
+  int64_t done = 0;  // steps of this call, rewound ones included
+  open_loader();
   while (state_.step < total_steps_) {
-    one_step(loader);
-    if (due(state_.step, config_.log.every)) log_step();
-    if (state_.step == total_steps_) break;
-    if (validation_windows_ && due(state_.step, config_.validation.every)) run_validation();
-    const bool stop = stop_requested() ||
-                      (options_.stop_after && state_.step - first_step >= *options_.stop_after);
-    if (due(state_.step, config_.checkpoint.every) || stop) save();
+    one_step();
+    done += 1;
+    const bool stop = stop_requested() || (options_.stop_after && done >= *options_.stop_after);
+    const bool log_due = due(state_.step, config_.log.every);
+    const bool validation_due = validation_windows_ && due(state_.step, config_.validation.every);
+    const bool save_due = due(state_.step, config_.checkpoint.every) || stop;
+    const bool last = state_.step == total_steps_;
+    if (log_due || validation_due || save_due || last) settle();
+    if (rewind_for_) {
+      rewind();
+      continue;
+    }
+    if (log_due) log_step();
+    if (last) break;
+    if (validation_due) run_validation();
+    if (save_due) save();
     if (stop) {
       log::info(str("stopped at step ", state_.step, " of ", total_steps_,
                     "; saved; run the same command to go on"));
@@ -291,8 +244,6 @@ RunOutcome Trainer::run() {
   state_.finished = false;
   return loop();
 }
-
-}  // namespace
 
 RunOutcome train(const Config& config, const TrainOptions& options) {
   const auto unbuilt = unbuilt_settings(config);
