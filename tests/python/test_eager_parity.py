@@ -4,14 +4,11 @@ One step of cplm makes the weights and Adam's moments that both go on from; PyTo
 windows in the order that docs/data-order.md defines, and computes gradients by autograd.
 """
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy
 import pytest
+from training_files import BINARY, make_walk_shard, metrics, train
 
 torch = pytest.importorskip("torch", reason="needs scripts/setup --reference")
 safetensors = pytest.importorskip("safetensors.torch", reason="needs scripts/setup --reference")
@@ -24,22 +21,13 @@ sys.path.insert(0, str(ROOT / "tests"))
 from eager.data_order import window_at  # noqa: E402
 from eager.eager_cplm import EagerCplm, learning_rate, make_optimizer, shape_of, step  # noqa: E402
 
-from cplm_data.shards import ShardProperties, write_shard  # noqa: E402
-
-BINARY = Path(os.environ.get("CPLM_BUILD_DIR", ROOT / "build/release")) / "cplm"
 STEPS, LENGTH, ROWS, VOCABULARY = 20, 33, 6, 97
 
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory):
-    """A wandering walk over the vocabulary in documents of 100 tokens, so that words come back."""
-    walk = numpy.random.default_rng(7).integers(-3, 4, 4000).cumsum()
-    tokens = (1 + numpy.abs(walk) % (VOCABULARY - 1)).astype("uint16")
-    tokens[99::100] = 0
-    properties = ShardProperties(VOCABULARY, 0, "0" * 64, "random walk", numpy.dtype("uint16"))
     path = tmp_path_factory.mktemp("data") / "shard_00000.h5"
-    write_shard(path, tokens, numpy.arange(0, 4001, 100, dtype="uint64"), properties)
-    return path, torch.from_numpy(tokens.astype("int64"))
+    return path, torch.from_numpy(make_walk_shard(path, VOCABULARY))
 
 
 def config_text(shard, run_dir, backbone, head, tied):
@@ -55,11 +43,6 @@ schedule: {{warmup_steps: 5, decay_fraction: 0.3}}
 checkpoint: {{every: 0}}
 log: {{every: 1}}
 """
-
-
-def train(config, *arguments):
-    run = subprocess.run([BINARY, "train", config, *arguments], capture_output=True, text=True)
-    assert run.returncode in (0, 75), run.stderr
 
 
 def batch_of(tokens, seed, update):
@@ -96,8 +79,7 @@ def test_twenty_steps_equal_eager_pytorch(tmp_path, shard, backbone, tied, head)
     model, optimizer = eager_from_checkpoint(run_dir, config)
     train(config_path)
 
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    records = {line["step"]: line for line in lines if line["kind"] == "train"}
+    records = metrics(run_dir, "train")
     for update in range(2, STEPS + 2):
         rate = learning_rate(config["schedule"], config["optimizer"]["lr"], STEPS + 1, update)
         ids, targets = batch_of(tokens, 11, update)
