@@ -20,7 +20,9 @@ try:
     from matplotlib import pyplot
     from matplotlib.ticker import FuncFormatter
 except ImportError as error:
-    sys.exit(f"{sys.executable} cannot import matplotlib ({error}): run scripts/setup")
+    sys.exit(
+        f"{sys.executable} cannot import matplotlib ({error}): use .venv/bin/python, made by scripts/setup"
+    )
 
 # Okabe-Ito colours, told apart by the colour-blind too, in an order of changing lightness.
 STYLES = [
@@ -143,9 +145,16 @@ def draw_reach(axes, target, reach, color, text_side):
         ends, [loss, loss], color=color, linewidth=1.0, zorder=4, marker="o", markersize=8,
         markerfacecolor="white", markeredgecolor=color, markeredgewidth=1.5,
     )
-    text, style = describe_reach(reach), {"color": color, "zorder": 6}
+    text = describe_reach(reach)
+    white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
+    style = {"color": color, "zorder": 6, "bbox": white}
     if text_side == "above":  # beside the crossing, since the baseline's curve is near further on
-        axes.annotate(text, (ends[0], loss), xytext=(8, 4), textcoords="offset points", **style)
+        # Near the right edge the text would leave the axes: there it ends at the baseline's point.
+        start, align = (8, "left") if reach["share"] is None or reach["share"] < 0.75 else (-8, "right")
+        axes.annotate(
+            text, (ends[0] if align == "left" else ends[1], loss), xytext=(start, 4),
+            textcoords="offset points", ha=align, **style,
+        )
     elif text_side == "below":  # half-way, since the arm's own curve is near the crossing
         middle = math.sqrt(ends[0] * ends[1]) if axes.get_xscale() == "log" else sum(ends) / 2
         axes.annotate(

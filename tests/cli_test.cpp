@@ -160,12 +160,28 @@ TEST(CliCheck, TheTextForPeopleTellsTheSame) {
   const TrainingFolder folder;
   const ProcessResult result = folder.cplm({"check", "config.yaml"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("Resolved config"), HasSubstr("Parameters"),
+  EXPECT_THAT(result.out, AllOf(HasSubstr("# Resolved config"), HasSubstr("Parameters"),
                                 HasSubstr("1,940 tokens"), HasSubstr("120 windows"),
                                 HasSubstr("sliding_attention x 1, full_attention x 1")));
   EXPECT_THAT(result.err, IsEmpty());
   const ProcessResult small = folder.cplm({"check", "config.yaml", "--set", "model.vocab_size=9"});
-  EXPECT_THAT(small.out, HasSubstr("VOCABULARY LARGER THAN model.vocab_size"));
+  EXPECT_THAT(small.out, HasSubstr("the shards' vocabulary is 64, model.vocab_size is 9"));
+}
+
+TEST(CliCheck, ListsWhatTrainWouldRefuse) {
+  const TrainingFolder folder;
+  const auto refusals = [&](const Texts& settings) {
+    Texts arguments = {"check", "config.yaml", "--json"};
+    for (const std::string& setting : settings)
+      arguments.insert(arguments.end(), {"--set", setting});
+    const ProcessResult result = folder.cplm(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(result.out)["train_would_refuse"].dump();
+  };
+  EXPECT_EQ(refusals({}), "[]");
+  EXPECT_THAT(refusals({"train.batch_tokens=8192"}), HasSubstr("fewer windows (120)"));
+  EXPECT_THAT(refusals({"data.train=[nowhere/*.h5]"}), HasSubstr("data.train: no shard matches"));
+  EXPECT_THAT(refusals({"model.backbone=recurrent"}), HasSubstr("not built yet"));
 }
 
 // ---- data

@@ -113,6 +113,9 @@ struct ScheduleConfig {
   double decay_fraction = 0.2;
   DecayShape decay_shape = DecayShape::kLinear;
   double min_lr = 0.0;
+
+  // Steps of WSD's decay at the end of a run: round(decay_fraction S); 0 for other schedules.
+  int64_t decay_steps(int64_t total_steps) const;
   bool operator==(const ScheduleConfig&) const = default;
 };
 

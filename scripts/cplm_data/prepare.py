@@ -204,4 +204,6 @@ def _closing_line(
         parts.append(f"{rejections.by_reason.total():,} documents rejected ({reasons})")
     if encoder.num_dropped_ids:
         parts.append(f"{encoder.num_dropped_ids:,} characters without a token dropped")
+    if not series["validation"].document_count and job.validation_fraction > 0:
+        parts.append("no validation shards, since there is only one document (a txt file is one)")
     return f"{job.output}: " + "; ".join(parts)

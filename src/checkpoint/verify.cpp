@@ -157,7 +157,9 @@ class Verifier {
 
 std::vector<std::string> verify_checkpoint(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return {str(path.string(), " is not a folder")};
+  if (!fs::is_directory(path, error))
+    return {str(path.string(), ": expected a checkpoint's or a run's folder, found ",
+                fs::exists(path) ? "a file" : "nothing")};
   fs::path folder = path;
   if (fs::is_directory(checkpoint::checkpoints_folder(folder), error)) {
     const auto newest = newest_complete(folder);

@@ -16,9 +16,13 @@ void row(const std::string& name, const std::string& value) {
   std::printf("  %-22s %s\n", name.c_str(), value.c_str());
 }
 
-std::string gib(int64_t bytes) {
+std::string bytes_text(int64_t bytes) {
+  const char* units[] = {"KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes) / 1024.0;
+  size_t unit = 0;
+  for (; value >= 1024.0 && unit < 3; ++unit) value /= 1024.0;
   char text[32];
-  std::snprintf(text, sizeof text, "%9.3f GiB", static_cast<double>(bytes) / (1 << 30));
+  std::snprintf(text, sizeof text, "%8.1f %s", value, units[unit]);
   return text;
 }
 
@@ -34,14 +38,24 @@ void print_counts(const Json& report) {
     row(part, with_commas(count.get<int64_t>()));
   heading("Memory of one rank (modelled)");
   for (const auto& [part, bytes] : report["memory"]["parts"].items())
-    row(part, gib(bytes.get<int64_t>()));
-  row("total", gib(report["memory"]["total_bytes"].get<int64_t>()));
+    row(part, bytes_text(bytes.get<int64_t>()));
+  row("total", bytes_text(report["memory"]["total_bytes"].get<int64_t>()));
   heading("Work (modelled)");
   const Json& work = report["work"];
   row("FLOP a token", number(work["flops_per_token"].get<double>()));
   row("CP head's share", number(100 * work["copy_head_share"].get<double>(), "%.2f %%"));
-  row("whole run", number(work["modelled_gpu_hours"].get<double>(), "%.3g GPU hours: ") +
+  row("FLOP of the run", number(work["flops_of_run"].get<double>()));
+  row("GPU hours", number(work["modelled_gpu_hours"].get<double>(), "%.3g: ") +
                        work["assumption"].get<std::string>());
+}
+
+void print_decay(const Json& report) {
+  heading("Weight decay");
+  const Json& optimizer = report["optimizer"];
+  row("decay", number(optimizer["weight_decay"].get<double>()));
+  row("decayed tensors", str(optimizer["decayed"].size()));
+  std::vector<std::string> kept = optimizer["not_decayed"];
+  row("not decayed", kept.empty() ? "none" : join(kept, ", "));
 }
 
 // "full_attention x 3, sliding_attention x 1" in the order of the layers.
@@ -69,12 +83,6 @@ void print_schedule(const Json& report) {
   }
   heading("Layers");
   row("in order", layer_runs(report["layer_types"]));
-  heading("Weight decay");
-  const Json& optimizer = report["optimizer"];
-  row("decay", number(optimizer["weight_decay"].get<double>()));
-  row("decayed tensors", str(optimizer["decayed"].size()));
-  std::vector<std::string> kept = optimizer["not_decayed"];
-  row("not decayed", kept.empty() ? "none" : join(kept, ", "));
 }
 
 void print_windows(const char* name, const Json& data) {
@@ -105,7 +113,7 @@ void print_data(const Json& report) {
     for (const Json& line : lines) std::printf("  %s\n", line.get<std::string>().c_str());
   };
   list("Unused settings", report["unused_settings"]);
-  list("Not built yet (train refuses these)", report["not_built_yet"]);
+  list("Train would refuse", report["train_would_refuse"]);
 }
 
 }  // namespace
@@ -132,10 +140,13 @@ void add_check_command(CLI::App& app) {
       std::printf("%s\n", report.dump(2).c_str());
       return;
     }
-    std::printf("Resolved config\n%s", report["config"].get<std::string>().c_str());
-    print_counts(report);
+    if (report.contains("parameters")) {  // every layer kind is built
+      print_counts(report);
+      print_decay(report);
+    }
     print_schedule(report);
     print_data(report);
+    std::printf("\n%s", report["config"].get<std::string>().c_str());
   });
 }
 

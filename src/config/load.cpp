@@ -1,6 +1,7 @@
 // load_config and parse_config: files with their includes first, then --set arguments, then the
 // rules that span several keys.
 #include <algorithm>
+#include <cmath>
 
 #include "config/node.h"
 #include "config/read.h"
@@ -150,6 +151,11 @@ Config parse_config(const std::string& yaml, const std::string& origin,
   FileLoader(config, places).load_text(yaml, origin, "");
   finish(overrides, config, places);
   return config;
+}
+
+int64_t ScheduleConfig::decay_steps(int64_t total_steps) const {
+  if (name != ScheduleKind::kWsd) return 0;
+  return std::llround(decay_fraction * static_cast<double>(total_steps));
 }
 
 int64_t Config::total_steps() const {

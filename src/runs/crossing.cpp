@@ -7,9 +7,7 @@
 namespace cplm {
 
 std::optional<int64_t> cooldown_start_step(const Config& config) {
-  if (config.schedule.name != ScheduleKind::kWsd) return std::nullopt;
-  const int64_t total = config.total_steps();
-  const int64_t decay = std::llround(config.schedule.decay_fraction * static_cast<double>(total));
+  const int64_t total = config.total_steps(), decay = config.schedule.decay_steps(total);
   if (decay == 0) return std::nullopt;
   return total - decay;
 }

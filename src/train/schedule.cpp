@@ -25,15 +25,8 @@ double remaining(DecayShape shape, int64_t k, int64_t n) {
 }  // namespace
 
 int64_t steps_before_decay(const ScheduleConfig& schedule, int64_t total_steps) {
-  switch (schedule.name) {
-    case ScheduleKind::kConstant:
-      return total_steps;
-    case ScheduleKind::kCosine:
-      return std::min(schedule.warmup_steps, total_steps);
-    case ScheduleKind::kWsd:
-      break;
-  }
-  return total_steps - std::llround(schedule.decay_fraction * static_cast<double>(total_steps));
+  if (schedule.name == ScheduleKind::kCosine) return std::min(schedule.warmup_steps, total_steps);
+  return total_steps - schedule.decay_steps(total_steps);
 }
 
 double learning_rate(const ScheduleConfig& schedule, double peak, int64_t total_steps,

@@ -248,7 +248,7 @@ RunOutcome Trainer::run() {
 RunOutcome train(const Config& config, const TrainOptions& options) {
   const auto unbuilt = unbuilt_settings(config);
   if (!unbuilt.empty()) {
-    throw Error(str("not built yet: ", join(unbuilt, "; ")), ExitCode::kBadConfig);
+    throw Error(join(unbuilt, "; "), ExitCode::kBadConfig);
   }
   check_no_decay(config.model, config.optimizer);
   for (const std::string& unused : unused_settings(config)) log::debug(unused);
