@@ -1,6 +1,7 @@
 // Gathers a config's consequences: parameters, memory, work, schedule, data.
 #include "cli/check_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -14,6 +15,38 @@ namespace cplm {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// What `cplm train` would refuse although every setting by itself is right.
+Json refusals_json(const Config& config, const Json& data) {
+  Json refusals = unbuilt_settings(config);
+  for (const char* split : {"train", "validation"}) {
+    if (!data.contains(split)) continue;
+    if (!data[split]["present"].get<bool>()) {
+      refusals.push_back(str("data.", split, ": ", data[split]["problem"].get<std::string>()));
+    } else if (!data[split]["vocabulary_fits"].get<bool>()) {
+      refusals.push_back(str("data.", split, ": the shards' vocabulary is ",
+                             data[split]["vocab_size"].get<int64_t>(), ", model.vocab_size is ",
+                             config.model.vocab_size));
+    }
+  }
+  if (data["train"]["present"].get<bool>() &&
+      data["train"]["windows"].get<int64_t>() < config.batch_sequences()) {
+    refusals.push_back(str("data.train: fewer windows (", data["train"]["windows"].get<int64_t>(),
+                           ") than one batch has sequences (", config.batch_sequences(), ")"));
+  }
+  if (config.run.dir.empty()) refusals.push_back("run.dir: not set");
+  try {
+    resolve_device(config.train.device);
+  } catch (const Error& error) {
+    refusals.push_back(error.what());
+  }
+  return refusals;
+}
+
+bool has_known_layers(const Config& config) {
+  const auto& kinds = config.model.layer_types;
+  return std::find(kinds.begin(), kinds.end(), LayerKind::kLinear) == kinds.end();
+}
 
 Json parameters_json(const Config& config) {
   const ParameterCounts counts = count_parameters(config.model);
@@ -38,8 +71,9 @@ Json work_json(const Config& config) {
       {"flops_per_token", work.flops_per_token},
       {"copy_head_share", work.copy_head_share},
       {"flops_per_step", work.flops_per_step},
+      {"flops_of_run", steps * work.flops_per_step},
       {"modelled_gpu_hours", steps * work.flops_per_step / (kPeakFlops * kShareOfPeak) / 3600.0},
-      {"assumption", "one H100 at 40 % of 989 TFLOP/s (bf16); modelled, not measured"}};
+      {"assumption", "one H100 at 40 % of 989 TFLOP/s (bfloat16); modelled, not measured"}};
 }
 
 Json schedule_json(const Config& config) {
@@ -125,16 +159,21 @@ Json data_json(const Config& config) {
 Json check_report(const Config& config) {
   Json report;
   report["config"] = dump_config(config);
-  report["parameters"] = parameters_json(config);
-  report["memory"] = memory_json(config);
-  report["work"] = work_json(config);
-  for (const auto& spec : parameter_specs(config.model)) report["tensors"][spec.name] = spec.shape;
+  if (has_known_layers(config)) {
+    report["parameters"] = parameters_json(config);
+    report["memory"] = memory_json(config);
+    report["work"] = work_json(config);
+    report["optimizer"] = decay_json(config);
+    for (const auto& spec : parameter_specs(config.model)) {
+      report["tensors"][spec.name] = spec.shape;
+    }
+  }
   report["schedule"] = schedule_json(config);
   report["layer_types"] = layers_json(config.model);
-  report["optimizer"] = decay_json(config);
   report["data"] = data_json(config);
   report["unused_settings"] = unused_settings(config);
   report["not_built_yet"] = unbuilt_settings(config);
+  report["train_would_refuse"] = refusals_json(config, report["data"]);
   return report;
 }
 
