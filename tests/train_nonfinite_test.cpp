@@ -138,6 +138,10 @@ TEST_F(Nonfinite, RewindEndsWhereSkipEnds) {
               AllOf(HasSubstr("rewind 1 of 3: at step 4"), HasSubstr("rewind 3 of 3: at step 8")));
   EXPECT_EQ(folder.weights("rewind", 14), folder.weights("skip", 14));
   EXPECT_EQ(adam_step("rewind"), 11.0F);
+  // Each batch that was left out has its line, at its place in the history.
+  EXPECT_EQ(recorded_steps("rewind"), (std::vector<int64_t>{6, 7, 11}));
+  EXPECT_EQ(folder.metrics("rewind"), folder.metrics("skip"));
+  EXPECT_THAT(result.err, HasSubstr("3 batches left out"));
 }
 
 TEST_F(Nonfinite, RewindWithoutACheckpointStartsOver) {

@@ -165,6 +165,14 @@ std::vector<std::string> verify_checkpoint(const fs::path& path) {
     const auto newest = newest_complete(folder);
     if (!newest) return {str("no complete checkpoint in ", path.string())};
     folder = newest->path;
+    std::vector<std::string> problems;
+    for (const CheckpointFound& found : list_checkpoints(path)) {
+      if (found.step <= newest->step) break;  // newest first
+      problems.push_back(str(found.path.string(), ": ", found.problem));
+    }
+    const std::vector<std::string> of_newest = Verifier(folder).run();
+    problems.insert(problems.end(), of_newest.begin(), of_newest.end());
+    return problems;
   }
   return Verifier(folder).run();
 }

@@ -24,6 +24,9 @@ void report(const std::string& message) {
   cplm::log::flush();
 }
 
+const std::string kOutOfMemory =
+    "out of memory; lower train.micro_batch or the model's size; `cplm check` tells the parts";
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // CLI11 would only say that a command is missing when its name is mistyped.
@@ -79,19 +82,19 @@ int main(int argc, char** argv) {
   } catch (const cplm::Error& error) {
     report(error.what());
     return static_cast<int>(error.code());
-  } catch (const c10::OutOfMemoryError& error) {
-    report("out of memory: " + first_line(error.what_without_backtrace()) +
-           "; lower train.micro_batch, or see `cplm check` for the parts");
+  } catch (const c10::OutOfMemoryError&) {
+    report(kOutOfMemory);
     return static_cast<int>(ExitCode::kOutOfMemory);
   } catch (const std::bad_alloc&) {
-    report("out of memory; lower train.micro_batch, or see `cplm check` for the parts");
+    report(kOutOfMemory);
     return static_cast<int>(ExitCode::kOutOfMemory);
   } catch (const c10::Error& error) {
     const std::string line = first_line(error.what_without_backtrace());
-    report(line);
     // LibTorch's CPU allocator reports a failed allocation as a plain error.
-    const bool memory = line.find("not enough memory") != std::string::npos ||
+    const bool memory = line.find("DefaultCPUAllocator") != std::string::npos ||
+                        line.find("not enough memory") != std::string::npos ||
                         line.find("can't allocate memory") != std::string::npos;
+    report(memory ? kOutOfMemory : line);
     return static_cast<int>(memory ? ExitCode::kOutOfMemory : ExitCode::kFailed);
   } catch (const std::exception& error) {
     report(first_line(error.what()));

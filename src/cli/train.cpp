@@ -28,7 +28,12 @@ void add_train_command(CLI::App& app, ExitCode& exit_code) {
   command
       ->add_option("--stop-after", arguments->options.stop_after,
                    "Do so many steps, save, and end with code 75")
-      ->check(CLI::PositiveNumber);
+      ->check([](const std::string& text) {
+        const bool digits =
+            !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+        const bool positive = digits && text.find_first_not_of('0') != std::string::npos;
+        return positive ? std::string() : "expected a whole number from 1, found " + text;
+      });
   command->callback([arguments, &exit_code] {
     const Config config = load_config(arguments->config, arguments->overrides);
     const RunOutcome outcome = train(config, arguments->options);

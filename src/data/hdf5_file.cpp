@@ -24,6 +24,11 @@ Hdf5Id access_properties(const std::string& where) {
 Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   silence_automatic_printing();
   const std::string name = path.string();
+  std::error_code unreachable;  // then H5Fopen says why
+  if (std::filesystem::exists(path, unreachable) && !std::filesystem::is_regular_file(path)) {
+    // Opening a pipe would wait for ever.
+    throw Error(name + ": expected a file, found a folder, pipe or device", ExitCode::kBadData);
+  }
   Hdf5Id access = access_properties(name);
   Hdf5Id id(read_checked(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), name,
                          "cannot be opened as HDF5"));

@@ -1,5 +1,6 @@
 // Checks everything a shard promises (docs/shard-format.md) and what manifest.json says about it.
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cplm/base.h"
@@ -124,6 +125,20 @@ void check_ends_with_eos(const ShardReader& reader) {
 }
 
 // The content hash covers only what the format names.
+// The superblock (version 2 or 3) says at byte 28 where the file ends.
+void check_end_of_file(const std::filesystem::path& path, Problems& problems) {
+  std::ifstream file(path, std::ios::binary);
+  unsigned char end[8] = {};
+  file.seekg(28);
+  file.read(reinterpret_cast<char*>(end), sizeof end);
+  uint64_t expected = 0;
+  for (int i = 7; i >= 0; --i) expected = expected << 8 | end[i];
+  const uint64_t found = std::filesystem::file_size(path);
+  if (!file || found != expected) {
+    problems.push_back(str(path.string(), ": expected ", expected, " bytes, found ", found));
+  }
+}
+
 void check_nothing_else(const std::filesystem::path& path, Problems& problems) {
   const Hdf5File file = Hdf5File::open(path);
   for (const std::string& name : file.dataset_names()) {
@@ -199,6 +214,7 @@ std::vector<std::string> verify_shard(const std::filesystem::path& path) {
     check_content(reader, problems);
     if (problems.empty()) passes(problems, [&] { check_ends_with_eos(reader); });
     check_nothing_else(path, problems);
+    check_end_of_file(path, problems);
   });
   std::error_code unreachable;  // then opening has failed and said why
   if (std::filesystem::exists(path, unreachable)) passes(problems, [&] { check_manifest(path); });

@@ -2,6 +2,7 @@
 #include "train/run_folder.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cplm/base.h"
 #include "cplm/checkpoint.h"
@@ -106,6 +107,16 @@ bool is_copy_head(const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+fs::path expand_home(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || !(path == "~" || path.starts_with("~/"))) return path;
+  return home + path.substr(1);
+}
+
+}  // namespace
+
 void read_state(RunFolder& folder, const Config& config) {
   CheckpointReader reader(*folder.resume_from);
   const std::string origin = (*folder.resume_from / "state.json").string();
@@ -118,7 +129,7 @@ void read_state(RunFolder& folder, const Config& config) {
 RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
   check_arguments(config, options);
   RunFolder folder;
-  folder.path = config.run.dir;
+  folder.path = expand_home(config.run.dir);
   make_folders(folder.path);
   folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
   folder.removes_old_run = options.overwrite;
@@ -135,6 +146,13 @@ RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
 }
 
 void clear_the_way(const RunFolder& folder) {
+  // Files that a kill left half written; the lock is ours, so nobody is at them.
+  std::vector<fs::path> unfinished;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".") && name.ends_with(".unfinished")) unfinished.push_back(entry.path());
+  }
+  for (const fs::path& path : unfinished) fs::remove(path);
   if (folder.removes_old_run) remove_run_files(folder.path);
   if (!folder.leaves_newer_behind) return;
   for (const fs::path& moved : set_aside_newer_checkpoints(folder.path, folder.state.step)) {
@@ -169,6 +187,10 @@ void load_tensors(const fs::path& step_folder, ParameterStore& parameters, AdamW
 
 void load_weights(const fs::path& checkpoint, const ModelConfig& config,
                   ParameterStore& parameters) {
+  if (!fs::exists(checkpoint)) {
+    throw Error(str("train.init_from: no checkpoint at ", checkpoint.string()),
+                ExitCode::kBadConfig);
+  }
   const fs::path folder = resolve_checkpoint(checkpoint);
   CheckpointReader reader(folder);
   const bool has_copy_head = reader.model().contains("copy_token.weight");

@@ -18,7 +18,7 @@ struct RunState {
   int64_t log_steps = 0;
   double grad_norm = 0;  // of the last step
   bool finished = false;
-  // on_nonfinite: rewind. Updates whose batches are passed over, and how often the run went back.
+  // on_nonfinite: updates whose batches are left out, in order, and how often the run went back.
   std::vector<int64_t> left_out;
   int64_t rewinds = 0;
 };

@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "cplm/base.h"
@@ -122,9 +123,11 @@ void Trainer::answer_nonfinite(const StepReport& report) {
   if (rewind_for_) return;
   write_forensics(folder_.path, config_, report, train_windows_, model_, step_options());
   const std::string what = describe_nonfinite(report);
+  state_.grad_norm = report.grad_norm;
   constexpr int64_t kMaxRewinds = 3;
   if (config_.on_nonfinite == OnNonfinite::kSkip) {
     metrics_->write_nonfinite(report.step, report.batch->window_index);
+    state_.left_out.push_back(report.step);
     log::warn(what + "; its batch is left out (on_nonfinite: skip)");
     return;
   }
@@ -150,6 +153,7 @@ void Trainer::rewind() {
   const StepReport report = *std::exchange(rewind_for_, std::nullopt);
   std::vector<int64_t> left_out = state_.left_out;
   left_out.push_back(report.step);
+  std::ranges::sort(left_out);
   const int64_t rewinds = state_.rewinds + 1;
   loader_.reset();
   numbers_.clear();
@@ -168,7 +172,6 @@ void Trainer::rewind() {
   state_.rewinds = rewinds;
   metrics_.reset();
   metrics_.emplace(folder_.path, state_.step);
-  metrics_->write_nonfinite(report.step, report.batch->window_index);
   step_seconds_ = wait_seconds_ = 0;
   timed_steps_ = 0;
   log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",
@@ -181,14 +184,17 @@ void Trainer::open_loader() {
   loader_.emplace(train_windows_, LoaderOptions{config_.run.seed, rows, 0, rows, state_.step, 2});
 }
 
+// Its line is written here, at its place among the others, and again by every replay.
 void Trainer::pass_over() {
-  loader_->next();
+  const TokenBatch batch = loader_->next();
   state_.step += 1;
+  state_.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  metrics_->write_nonfinite(state_.step, batch.window_index);
   state_.tokens += config_.train.batch_tokens;
 }
 
 void Trainer::one_step() {
-  if (std::ranges::count(state_.left_out, state_.step + 1) > 0) return pass_over();
+  if (std::ranges::binary_search(state_.left_out, state_.step + 1)) return pass_over();
   const Clock::time_point start = Clock::now();
   auto batch = std::make_shared<const TokenBatch>(loader_->next());
   wait_seconds_ += loader_->take_wait_seconds();

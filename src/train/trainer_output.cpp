@@ -107,6 +107,7 @@ void Trainer::validate_and_finish() {
   state_.finished = true;
   save();
   log::info(str("finished: ", total_steps_, " steps, ", with_commas(state_.tokens), " tokens, ",
+                state_.left_out.empty() ? "" : str(state_.left_out.size(), " batches left out, "),
                 folder_.path.string()));
 }
 
