@@ -1,7 +1,10 @@
 // The program as its users meet it: help, arguments, exit codes, and the commands that only look.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cplm/base.h"
@@ -166,6 +169,38 @@ TEST(CliCheck, TheTextForPeopleTellsTheSame) {
   EXPECT_THAT(result.err, IsEmpty());
   const ProcessResult small = folder.cplm({"check", "config.yaml", "--set", "model.vocab_size=9"});
   EXPECT_THAT(small.out, HasSubstr("the shards' vocabulary is 64, model.vocab_size is 9"));
+}
+
+TEST(CliData, APipeIsRefusedInsteadOfWaitedFor) {
+  const TrainingFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe.h5").c_str(), 0600), 0);
+  for (const Texts& arguments :
+       {Texts{"data", "verify", "pipe.h5"}, Texts{"data", "inspect", "pipe.h5"},
+        Texts{"train", "config.yaml", "--set", "data.train=[pipe.h5]"}}) {
+    const ProcessResult result = folder.cplm(arguments);
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_THAT(result.out + result.err,
+                HasSubstr("expected a file, found a folder, pipe or device"));
+  }
+}
+
+TEST(CliData, TrailingBytesAreFound) {
+  const TrainingFolder folder;
+  std::filesystem::copy_file(folder / "data/train/0.h5", folder / "long.h5");
+  std::ofstream(folder / "long.h5", std::ios::app) << "more";
+  const ProcessResult result = folder.cplm({"data", "verify", "long.h5"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("expected"), HasSubstr("bytes, found")));
+}
+
+TEST(CliVerifyCheckpoint, ADamagedNewerCheckpointIsNamed) {
+  const TrainingFolder folder;
+  ASSERT_EQ(folder.train("run", {}, {"--stop-after", "20"}).exit_code, 75);
+  EXPECT_EQ(folder.cplm({"verify-checkpoint", "run"}).exit_code, 0);
+  std::filesystem::resize_file(folder.checkpoint("run", 20) / "model.safetensors", 100);
+  const ProcessResult result = folder.cplm({"verify-checkpoint", "run"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("step_0000000020"));
 }
 
 TEST(CliCheck, ListsWhatTrainWouldRefuse) {

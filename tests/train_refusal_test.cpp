@@ -265,8 +265,8 @@ TEST(TrainInitFrom, WeightsThatDoNotFitAreRefused) {
                ExitCode::kFailed, HasSubstr("expected tensor model.layers.2."));
   expect_error(folder.train("other", {"train.init_from=run", "model.num_hidden_layers=1"}),
                ExitCode::kFailed, HasSubstr("has no place in this model"));
-  expect_error(folder.train("other", {"train.init_from=nowhere"}), ExitCode::kFailed,
-               HasSubstr("no checkpoint at nowhere"));
+  expect_error(folder.train("other", {"train.init_from=nowhere"}), ExitCode::kBadConfig,
+               HasSubstr("train.init_from: no checkpoint at nowhere"));
 }
 
 }  // namespace
