@@ -11,7 +11,7 @@ namespace cplm::ops::cpu {
 // Sanitizers run before those choices are made.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CPLM_CPU_VERSIONS \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CPLM_CPU_VERSIONS
 #endif
