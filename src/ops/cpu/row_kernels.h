@@ -41,8 +41,8 @@ void rope(T* x, const T* cos, const T* sin, int64_t rows, int64_t positions, int
           int64_t half, int64_t row_stride, int64_t head_stride);
 
 // ---- score rows
-// Keys [begin, end) that a row may see, one entry a row; the row index is taken modulo `period`
-// after division by `repeat`: rows of one sequence and query share a range whatever the head.
+// Keys [begin, end) that a row may see, one entry for each sequence and query: the heads of a query
+// share its range.
 struct KeyRanges {
   std::vector<int32_t> begin, end;
   // Row r belongs to sequence r / (heads * queries) and query r % queries.
