@@ -162,7 +162,7 @@ CPLM_DEVICE void backward_row(const RmsNormBackward<T>& args, int64_t row, const
   RowParts<T> dy, x, dx, weight;
   dy.load(args.dy + row * args.dy_stride, group, width);
   x.load(args.x + row * args.x_stride, group, width);
-  dx.load(args.dx + row * args.dx_stride, group, args.write_dx ? 0 : width);
+  dx.load(args.dx + row * args.dx_stride, group, args.write_dx ? 0 : width);  // 0: reads as zero
   if (args.weight != nullptr) weight.load(args.weight, group, width);
   float scaled[kRowElements];  // dy weight
   float dot = 0.0f;
@@ -175,8 +175,7 @@ CPLM_DEVICE void backward_row(const RmsNormBackward<T>& args, int64_t row, const
   const float mean = group.sum(dot) * rstd / static_cast<float>(args.width);
 #pragma unroll
   for (int i = 0; i < kRowElements; ++i) {
-    const float grad = rstd * (scaled[i] - x[i] * rstd * mean);
-    dx.set(i, args.write_dx ? grad : dx[i] + grad);
+    dx.set(i, dx[i] + rstd * (scaled[i] - x[i] * rstd * mean));
   }
   dx.store(args.dx + row * args.dx_stride, group, width);
 }
