@@ -33,8 +33,9 @@
 #error "kernels/*.cuh need nvcc, or g++ with -DCPLM_EMULATE and the emulator of tests/"
 #endif
 
-#define CPLM_LAUNCH(kernel, grid, block_threads, shared_bytes, stream, ...) \
-  ::cplm::kernels::launch(#kernel, kernel, grid, block_threads, shared_bytes, stream, __VA_ARGS__)
+#define CPLM_LAUNCH(kernel, grid, block_threads, shared_bytes, stream, ...)   \
+  ::cplm::kernels::launch(#kernel, kernel, grid, block_threads, shared_bytes, \
+                          stream __VA_OPT__(, ) __VA_ARGS__)
 
 namespace cplm::kernels {
 

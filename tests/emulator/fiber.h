@@ -1,7 +1,6 @@
 // A fiber: a function with a stack of its own, which runs when resumed and can suspend itself.
 #pragma once
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -30,8 +29,9 @@ class Fiber {
   void switch_out();
 
   std::byte* stack_;
-  ucontext_t context_, resumer_;
-  jmp_buf jump_, resumer_jump_;
+  ucontext_t context_;
+  void* jump_[5];  // the size that __builtin_setjmp asks for
+  void* resumer_jump_[5];
   bool entered_ = false, finished_ = true;
   std::function<void()> body_;
 #if defined(__SANITIZE_ADDRESS__)

@@ -49,15 +49,13 @@ class ReadyQueue {
     if (schedule_ == Schedule::kForward || schedule_ == Schedule::kReverse) from = next_;
     std::size_t rank = find(from, num_threads);
     if (rank == num_threads) rank = find(0, from);
-    if (rank == num_threads || (rank == from && !contains(rank))) return -1;
+    if (rank == num_threads) return -1;
     words_[rank / 64] &= ~(std::uint64_t{1} << rank % 64);
     next_ = rank + 1 == num_threads ? 0 : rank + 1;
     return thread_of_rank_[rank];
   }
 
  private:
-  bool contains(std::size_t rank) const { return (words_[rank / 64] >> rank % 64 & 1) != 0; }
-
   std::size_t find(std::size_t begin, std::size_t end) const {
     for (std::size_t rank = begin; rank < end; rank = (rank / 64 + 1) * 64) {
       const std::uint64_t word = words_[rank / 64] >> rank % 64;
@@ -122,7 +120,8 @@ class FiberBlock final : public Block {
     const int self = static_cast<int>(threadIdx.x);
     if (num_exited_ > 0) {
       fault(self, describe("__syncthreads", site) + ": reached after " +
-                      std::to_string(num_exited_) + " threads of the block had exited");
+                      std::to_string(num_exited_) +
+                      " threads of the block had exited: divergent barrier");
     }
     if (num_at_barrier_ > 0 && !same_site(site, barrier_site_)) {
       fault(self, describe("__syncthreads", site) + ": others of the block wait at " +

@@ -1,7 +1,7 @@
 // Walks the grid of an emulated launch and answers the device functions of the running thread.
 #include <algorithm>
+#include <cstring>
 #include <random>
-#include <string_view>
 #include <vector>
 
 #include "emulator/block.h"
@@ -82,7 +82,7 @@ std::string describe(const char* operation, const std::source_location& site) {
 
 bool same_site(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && a.column() == b.column() &&
-         std::string_view(a.file_name()) == b.file_name();
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 void Block::run_thread(int thread) {
