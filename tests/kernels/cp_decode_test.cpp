@@ -177,6 +177,13 @@ TYPED_TEST(CpDecodeTest, NanInAnAllowedKeyReachesTheSumAndNoOther) {
   EXPECT_TRUE(std::isfinite(context[1]));
 }
 
+// Two splits, every warp at work: small enough for threads under ThreadSanitizer.
+TEST(RaceCheck, OneSequence) {
+  auto cache = make_cache<Bf16>(60, 264, {60});
+  cache.begin.clear();
+  expect_decoded(cache, emulator::run_under_every_schedule([&] { return decode_once(cache); }));
+}
+
 TEST(CpDecodeEmptyTest, EmptyBatchLaunchesNothing) {
   EXPECT_NO_THROW(kernels::cp_decode<float>({}, nullptr));
 }

@@ -197,6 +197,20 @@ TEST(CpScoreTileTest, RowsThatDoNotCountWriteZeros) {
   for (const float d : run_backward<float>(tile, {nan, nan}, g)) EXPECT_EQ(d, 0.0f);
 }
 
+// One block, every warp at work: small enough for threads under ThreadSanitizer.
+TEST(RaceCheck, OneRow) {
+  const TileCase c{
+      .sequences = 1, .positions = 1100, .first_row = 1098, .num_rows = 1, .num_keys = 1100};
+  const Tile tile = make_tile(c);
+  const auto [context, match] = run_forward(tile);
+  const Statistics lse = expected_statistics(tile);
+  expect_rows(context, lse.context);
+  expect_rows(match, lse.match);
+  const Cotangents g = make_cotangents(tile);
+  EXPECT_TRUE(close(tile_elements(tile, run_backward<Bf16>(tile, lse, g)),
+                    expected_gradient(tile, lse, g), kBf16Bound));
+}
+
 TEST(CpScoreTileTest, EmptyTileLaunchesNothing) {
   kernels::CpScoreTile none{};
   EXPECT_NO_THROW(kernels::cp_score_rows({none, nullptr, nullptr}, nullptr));

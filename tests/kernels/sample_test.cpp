@@ -210,6 +210,12 @@ TEST(SampleTemperatureTest, LowTemperatureIsGreedy) {
   EXPECT_EQ(sample(rows)[0], greedy);
 }
 
+// One part and its join, every warp at work: small enough for threads under ThreadSanitizer.
+TEST(RaceCheck, OneRow) {
+  const Rows rows{1030, random_row(1030, 9), {4}, 3, 1.0f};
+  EXPECT_EQ(sample(rows)[0], host_draw(rows.log_prob.data(), 1030, 1.0f, 3, 4));
+}
+
 TEST(SampleEmptyTest, EmptyBatchLaunchesNothing) {
   EXPECT_NO_THROW(kernels::sample_greedy({}, nullptr));
   EXPECT_NO_THROW(kernels::sample_temperature({}, nullptr));

@@ -157,6 +157,12 @@ TEST(ScatterSumTest, WithoutLimitsEveryKeyCounts) {
   EXPECT_EQ(scatter(rows), expected);
 }
 
+// Two blocks that add to the same tokens, for threads under ThreadSanitizer.
+TEST(RaceCheck, OneRow) {
+  const Rows rows = make_rows(1, 400, 3);
+  expect_masses(rows, scatter(rows));
+}
+
 TEST(ScatterSumTest, EmptyBatchLaunchesNothing) {
   EXPECT_NO_THROW(kernels::scatter_sum({}, nullptr));
 }
