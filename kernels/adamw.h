@@ -6,9 +6,9 @@
 //
 // Bytes an element (modelled): 30 for Bf16 (master, exp_avg, exp_avg_sq read and written, grad
 // read, value written), 28 for float without a copy. Gradients are not rewritten for the clipping:
-// 8 less. The bias corrections are computed by one thread of a block from the step on the device: a
-// preparatory kernel would cost a launch a run, while a block moves 120 KB and the powers (48
-// multiplications at most) run while its first loads are under way. FLOPs: 15.
+// 8 less. One thread of each block computes the bias corrections from the step on the device: at
+// most 48 multiplications in double, hidden behind the multiprocessor's other blocks (a block moves
+// 120 KB), where a preparatory kernel would cost a launch. FLOPs: 15.
 #pragma once
 
 #include <cstdint>

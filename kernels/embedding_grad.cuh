@@ -9,7 +9,7 @@ namespace cplm::kernels {
 
 constexpr int kEmbeddingGradThreads = 256;
 constexpr int kEmbeddingGradColumns = 4;  // of a thread
-constexpr int kEmbeddingGradBatch = 8;    // loads under way at once in a thread
+constexpr int kEmbeddingGradBatch = 4;    // loads under way at once in a thread
 static_assert(kEmbeddingGradPiece % kEmbeddingGradBatch == 0);
 
 // Four columns of a row; those past the width read as zero and are not written.

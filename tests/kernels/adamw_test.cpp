@@ -13,13 +13,13 @@ TYPED_TEST_SUITE(AdamWTest, KernelTypes);
 
 // A run of parameters, and the same in double beside it.
 template <class T>
-struct Run {
+struct ParameterRun {
   Rows<float> master, grad, exp_avg, exp_avg_sq, step, grad_scale, blocked;
   Rows<T> value;
   kernels::AdamW<T> args;
   std::vector<double> weight, average, square;
 
-  explicit Run(int64_t n, int64_t offset = 0)
+  explicit ParameterRun(int64_t n, int64_t offset = 0)
       : master(1, n, 0, offset),
         grad(1, n, 0, offset),
         exp_avg(1, n, 0, offset),
@@ -90,7 +90,7 @@ struct Run {
 TYPED_TEST(AdamWTest, FollowsTheUpdateOverSteps) {
   for (const int64_t n : {1, 3, 4, 5, 127, 1025, 4096, 4097, 9001}) {
     SCOPED_TRACE("n " + std::to_string(n));
-    Run<TypeParam> run(n, n % 3);
+    ParameterRun<TypeParam> run(n, n % 3);
     for (int step = 1; step <= 3; ++step) {
       run.step.fill(static_cast<float>(step));
       run.grad.fill_normal(static_cast<unsigned>(step), 0.01);
@@ -102,7 +102,7 @@ TYPED_TEST(AdamWTest, FollowsTheUpdateOverSteps) {
 }
 
 TYPED_TEST(AdamWTest, WithoutScaleFlagOrCopy) {
-  Run<TypeParam> run(100);
+  ParameterRun<TypeParam> run(100);
   run.args.grad_scale = run.args.blocked = nullptr;
   run.args.value = nullptr;
   run.update();
@@ -112,7 +112,7 @@ TYPED_TEST(AdamWTest, WithoutScaleFlagOrCopy) {
 }
 
 TYPED_TEST(AdamWTest, BlockedChangesNothing) {
-  Run<TypeParam> run(4100);
+  ParameterRun<TypeParam> run(4100);
   run.update();
   const auto before = run.bytes();
   run.grad.fill(kNan);
@@ -124,7 +124,7 @@ TYPED_TEST(AdamWTest, BlockedChangesNothing) {
 
 // As a factor 1 - lr decay, rounded to a float, it would be off by 1.3 % in every weight.
 TYPED_TEST(AdamWTest, SmallDecayIsUnbiased) {
-  Run<TypeParam> run(4096);
+  ParameterRun<TypeParam> run(4096);
   run.grad.fill(0.0f);
   run.args.learning_rate = 1e-5;
   const Rows<float> before = run.master;
@@ -141,7 +141,7 @@ TYPED_TEST(AdamWTest, SmallDecayIsUnbiased) {
 // beta2.
 TYPED_TEST(AdamWTest, CorrectionsFollowTheStepOnTheDevice) {
   for (const float step : {1.0f, 2.0f, 1000.0f, 123457.0f, 16777216.0f}) {
-    Run<TypeParam> run(33);
+    ParameterRun<TypeParam> run(33);
     run.args.beta2 = 0.9999;
     run.step.fill(step);
     run.update();
@@ -151,7 +151,7 @@ TYPED_TEST(AdamWTest, CorrectionsFollowTheStepOnTheDevice) {
 }
 
 TYPED_TEST(AdamWTest, ClippingByTheFactorEqualsScaledGradients) {
-  Run<TypeParam> by_factor(5000), scaled(5000);
+  ParameterRun<TypeParam> by_factor(5000), scaled(5000);
   Rows<double> partials(1, kernels::grad_norm_partials(5000)), norm(1, 1);
   kernels::grad_norm({by_factor.grad.data(), partials.data(), norm.data(),
                       by_factor.grad_scale.data(), 5000, 0.125},
@@ -168,7 +168,7 @@ TYPED_TEST(AdamWTest, ClippingByTheFactorEqualsScaledGradients) {
 }
 
 TYPED_TEST(AdamWTest, NanReachesItsElementAlone) {
-  Run<TypeParam> run(70);
+  ParameterRun<TypeParam> run(70);
   run.grad.set(0, 66, kNan);
   run.update();
   for (int64_t i = 0; i < 70; ++i) EXPECT_EQ(std::isnan(run.master.at(0, i)), i == 66) << i;
@@ -176,12 +176,19 @@ TYPED_TEST(AdamWTest, NanReachesItsElementAlone) {
 
 TYPED_TEST(AdamWTest, SameBitsAtEveryAlignmentAndInEverySchedule) {
   const auto run_at = [](int64_t offset) {
-    Run<TypeParam> run(5003, offset);
+    ParameterRun<TypeParam> run(5003, offset);
     run.update();
     return run.bytes();
   };
   EXPECT_TRUE(run_at(0) == run_at(1));
   emulator::run_under_every_schedule([&] { return run_at(0); });
+}
+
+TEST(RaceCheck, AdamW) {
+  ParameterRun<Bf16> run(4100);
+  run.update();
+  run.update_reference();
+  run.check(1e-7);
 }
 
 TEST(AdamWLimits, EmptyIsNothing) { kernels::adamw(kernels::AdamW<float>{}, nullptr); }

@@ -158,6 +158,11 @@ TYPED_TEST(EmbeddingGradTest, SameBitsAtEveryAlignmentAndInEverySchedule) {
   emulator::run_under_every_schedule([&] { return run_at(0); });
 }
 
+TEST(RaceCheck, EmbeddingGrad) {
+  Gradient<Bf16>(text_ids(70, 30, 7), 30, 5).run_and_check();
+  Gradient<float>(Ids(5 * kPiece, 1), 3, 5).run_and_check();
+}
+
 TEST(EmbeddingGradLimits, EmptyIsNothing) {
   EXPECT_EQ(kernels::embedding_grad_partials(0), 0);
   EXPECT_EQ(kernels::embedding_grad_partials(kPiece + 1), 4);

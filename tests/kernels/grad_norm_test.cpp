@@ -93,6 +93,12 @@ TEST(GradNorm, SameBitsAtEveryAlignmentAndInEverySchedule) {
   emulator::run_under_every_schedule([&] { return run_at(0); });
 }
 
+TEST(RaceCheck, GradNorm) {
+  Rows<float> grad(1, 5000);
+  grad.fill(0.5f);
+  EXPECT_EQ(run(grad, 1.0).norm, 0.5 * std::sqrt(5000.0));
+}
+
 TEST(GradNorm, PartialsDependOnTheLengthAndAreCapped) {
   EXPECT_EQ(kernels::grad_norm_partials(0), 1);
   EXPECT_EQ(kernels::grad_norm_partials(4097), 2);
