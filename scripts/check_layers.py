@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from project_version import add_version_argument
+
 # Module -> what it may include: a module, or one private header of it.
 ARROWS: dict[str, set[str]] = {
     "kernels": set(),
@@ -119,6 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_version_argument(parser)
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
     root = parser.parse_args().root
     files = list(code_files(root))

@@ -18,6 +18,7 @@ from pathlib import Path
 from cplm_docs import collections as docs
 from cplm_docs.packages import Apt, FetchError, Package, fetch_wheel
 from cplm_docs.prose import UniqueProse
+from project_version import add_version_argument
 
 SOURCES_NAME = "SOURCES.txt"
 
@@ -139,6 +140,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_version_argument(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="folder of the text files"
     )

@@ -13,6 +13,8 @@ import os
 import sys
 import textwrap
 
+from project_version import add_version_argument
+
 try:
     import matplotlib
 
@@ -231,6 +233,7 @@ def save(figure, out, kind, **options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_version_argument(parser)
     parser.add_argument("comparison", help="compare.json, as `cplm compare --out` writes it")
     parser.add_argument("--out", help="folder for the pictures (default: beside compare.json)")
     arguments = parser.parse_args()

@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from project_version import add_version_argument
+
 _ENVIRONMENT = Path(__file__).resolve().parent.parent / ".venv"
 
 
@@ -71,6 +73,7 @@ def _eos(text: str) -> str:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_version_argument(parser)
     parser.add_argument(
         "--input",
         nargs="+",

@@ -5,6 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
 #include "cplm/base.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
@@ -137,6 +142,53 @@ TEST(Files, GlobOverAnUnreadableFolderIsNoEmptyResult) {
   fs::create_symlink("loop", dir / "loop");
   EXPECT_THAT(error_of([&] { glob_paths((dir / "loop/*.h5").string()); }),
               AllOf(HasSubstr("cannot read folder"), HasSubstr("symbolic links")));
+}
+
+TEST(Files, HomeIsExpandedAsAShellDoes) {
+  const char* before = std::getenv("HOME");
+  const std::string home = before == nullptr ? "" : before;
+  ::setenv("HOME", "/home/of me", 1);
+  EXPECT_EQ(expand_tilde("~"), "/home/of me");
+  EXPECT_EQ(expand_tilde("~/runs/a b"), "/home/of me/runs/a b");
+  for (const char* path : {"", "runs/~", "~name/runs", "a/~/b", "/~"}) {
+    EXPECT_EQ(expand_tilde(path), path);
+  }
+  ::unsetenv("HOME");  // then the user's entry counts
+  EXPECT_TRUE(expand_tilde("~/x").is_absolute());
+  if (before != nullptr) ::setenv("HOME", home.c_str(), 1);
+}
+
+// A file that its holder removes must not give two processes a lock of the same name.
+TEST(Lock, ARemovedFileIsNotTakenForTheLock) {
+  const test::TempDir dir;
+  auto holder = std::make_unique<FileLock>(dir / "lock");
+  holder->remove_file();
+  EXPECT_FALSE(fs::exists(dir / "lock"));
+  const FileLock next(dir / "lock");
+  holder.reset();
+  EXPECT_THAT(error_of([&] { FileLock third(dir / "lock"); }), HasSubstr("holds it"));
+}
+
+TEST(Lock, ManyThatRemoveTheFileNeverHoldItTogether) {
+  const test::TempDir dir;
+  std::atomic<int> holders{0}, taken{0};
+  std::vector<std::thread> threads;
+  for (int n = 0; n < 4; ++n) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        try {
+          FileLock lock(dir / "lock");
+          EXPECT_EQ(++holders, 1);
+          ++taken;
+          --holders;
+          lock.remove_file();
+        } catch (const Error&) {  // another one holds it
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(taken, 0);
 }
 
 TEST(Lock, SecondHolderIsToldWhoHasIt) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -196,6 +197,26 @@ TEST(Log, FullDiskIsReportedOnceAndThenTheFileIsGivenUp) {
   }
   EXPECT_NO_THROW(log::error("second"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "first\nerror: second\n");
+}
+
+TEST(Log, AFullDiskLeavesNoHalfLine) {
+  const test::TempDir dir;
+  const auto write_too_much = [&] {
+    signal(SIGXFSZ, SIG_IGN);
+    log::add_file(dir / "log.txt");
+    log::info("fits");
+    const rlim_t bytes = read_file(dir / "log.txt").size() + 10;
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      log::info("does not fit");
+    } catch (const Error& error) {
+      _exit(std::string(error.what()).find("File too large") != std::string::npos ? 0 : 1);
+    }
+    _exit(2);
+  };
+  EXPECT_EXIT(write_too_much(), testing::ExitedWithCode(0), "");
+  EXPECT_THAT(read_file(dir / "log.txt"), testing::EndsWith(" info: fits\n"));
 }
 
 TEST(Log, UnknownLevelNamesTheNearest) {

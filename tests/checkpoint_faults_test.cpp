@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "cplm/base.h"
 #include "cplm/checkpoint.h"
 #include "support/checkpoints.h"
+#include "support/small_disk.h"
 #include "support/temp_dir.h"
 
 namespace cplm {
@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 using test::error_of;
 using test::names_in;
 using test::save;
+using test::SmallDisk;
 using test::TempDir;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -238,21 +239,6 @@ TEST(CheckpointFaults, AWriteThatFailsLeavesThePreviousOne) {
     EXPECT_EQ(value_of(resolve_checkpoint(run.path())), 1);
   }
 }
-
-// A file system of its own, so that filling it hurts nobody.
-class SmallDisk {
- public:
-  SmallDisk() { mounted_ = ::mount("cplm-test", dir_.path().c_str(), "tmpfs", 0, "size=1m") == 0; }
-  ~SmallDisk() {
-    if (mounted_) ::umount2(dir_.path().c_str(), MNT_DETACH);
-  }
-  bool mounted() const { return mounted_; }
-  const fs::path& path() const { return dir_.path(); }
-
- private:
-  TempDir dir_;
-  bool mounted_ = false;
-};
 
 TEST(CheckpointFaults, AFullDiskIsSaidBeforeWriting) {
   const SmallDisk disk;

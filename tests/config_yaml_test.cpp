@@ -1,9 +1,6 @@
-// YAML itself: syntax, duplicate keys, aliases, includes; and configs mutated at random, which
-// load to a value that survives or end in one clear line.
+// YAML itself: syntax, duplicate keys, aliases, includes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <random>
 
 #include "support/config_text.h"
 #include "support/temp_dir.h"
@@ -148,127 +145,6 @@ TEST(ConfigIncludes, CyclesAndExplosionsEnd) {
     dir.write(str("f", i, ".yaml"), str("include: [f", i - 1, ".yaml, f", i - 1, ".yaml]\n"));
   }
   EXPECT_THAT(load_error(dir / "f19.yaml"), HasSubstr("at most 1000 files"));
-}
-
-// Cuts, swaps, doubles and replaces pieces of a good config.
-class Mutator {
- public:
-  explicit Mutator(uint64_t seed) : random_(seed) {}
-
-  std::string mutate(std::string text) {
-    for (size_t times = 1 + below(2); times > 0; --times) mutate_once(text);
-    return text;
-  }
-
- private:
-  size_t below(size_t bound) {
-    return std::uniform_int_distribution<size_t>(0, bound - 1)(random_);
-  }
-
-  void mutate_once(std::string& text) {
-    static const std::vector<std::string> pieces = {"\t",
-                                                    "\n",
-                                                    "  ",
-                                                    "- ",
-                                                    ": ",
-                                                    "? ",
-                                                    "{",
-                                                    "}",
-                                                    "[",
-                                                    "]",
-                                                    ",",
-                                                    "*a",
-                                                    "&a ",
-                                                    "!",
-                                                    "!!int ",
-                                                    "|",
-                                                    ">",
-                                                    "'",
-                                                    "\"",
-                                                    "#",
-                                                    "%",
-                                                    "@",
-                                                    "`",
-                                                    "~",
-                                                    "null",
-                                                    "yes",
-                                                    "010",
-                                                    "0x1F",
-                                                    "1_0",
-                                                    "1e400",
-                                                    ".nan",
-                                                    "-.inf",
-                                                    "<<: ",
-                                                    "---\n",
-                                                    "...\n",
-                                                    "\xff",
-                                                    "\xc3",
-                                                    "\x00x",
-                                                    "\xe2\x80\xa8",
-                                                    "\\",
-                                                    "99999999999999999999",
-                                                    "-1",
-                                                    "0",
-                                                    "1e15",
-                                                    "1e-3",
-                                                    "true",
-                                                    "full",
-                                                    "model:\n",
-                                                    "\r"};
-    if (text.empty()) text = "a";
-    const size_t at = below(text.size());
-    const size_t length = std::min(text.size() - at, 1 + below(20));
-    switch (below(6)) {
-      case 0:
-        text[at] = static_cast<char>(below(256));
-        break;
-      case 1:
-        text.insert(at, pieces[below(pieces.size())]);
-        break;
-      case 2:
-        text.erase(at, length);
-        break;
-      case 3:
-        text.insert(below(text.size()), text.substr(at, length));
-        break;
-      case 4:
-        replace_value(text, at, pieces[below(pieces.size())]);
-        break;
-      default:
-        text.resize(at);
-    }
-  }
-
-  // The value after the next ": " becomes another one.
-  static void replace_value(std::string& text, size_t at, const std::string& value) {
-    const size_t colon = text.find(": ", at);
-    if (colon == std::string::npos) return;
-    const size_t end = std::min(text.find('\n', colon), text.size());
-    text.replace(colon + 2, end - colon - 2, value);
-  }
-
-  std::mt19937_64 random_;
-};
-
-TEST(ConfigYaml, MutatedConfigsLoadOrEndInOneLine) {
-  const std::string sources[] = {test::kSmallConfig, dump_config(test::small_config())};
-  size_t num_loaded = 0;
-  for (uint64_t seed = 0; seed < 2500; ++seed) {
-    const std::string text = Mutator(seed).mutate(sources[seed % 2]);
-    SCOPED_TRACE(str("seed ", seed, ":\n", text));
-    try {
-      const Config config = parse_config(text, "fuzz.yaml");
-      ++num_loaded;
-      ASSERT_EQ(parse_config(dump_config(config), "dump.yaml"), config);
-    } catch (const Error& error) {
-      const std::string message = error.what();
-      ASSERT_EQ(error.code(), ExitCode::kBadConfig);
-      ASSERT_THAT(message, MatchesRegex("fuzz\\.yaml:[0-9]+: .*"));
-      ASSERT_EQ(message.find('\n'), std::string::npos);
-    }
-  }
-  EXPECT_GT(num_loaded, 100U);
-  EXPECT_LT(num_loaded, 2000U);
 }
 
 }  // namespace

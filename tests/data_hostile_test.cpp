@@ -2,12 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <random>
 
 #include "cplm/base.h"
 #include "cplm/data.h"
-#include "data/hdf5_file.h"
+#include "support/raw_shard.h"
 #include "support/shards.h"
 #include "support/temp_dir.h"
 
@@ -18,6 +17,7 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 namespace cplm {
 namespace {
 
+using test::RawShard;
 using test::TempDir;
 using ::testing::AllOf;
 using ::testing::Contains;
@@ -26,33 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
-
-// A shard whose every part can be made wrong before it is written.
-struct RawShard {
-  std::vector<uint16_t> tokens = {1, 2, 0, 3, 0};
-  std::vector<uint64_t> offsets = {0, 3, 5};
-  std::map<std::string, int64_t> ints = {{"format_version", 1},
-                                         {"vocab_size", 4},
-                                         {"eos_token_id", 0},
-                                         {"token_count", 5},
-                                         {"document_count", 2}};
-  std::map<std::string, std::string> strings = {
-      {"tokenizer_sha256", ""},
-      {"source", "example"},
-      {"content_sha256", "fa452656ecc576e9f693a0df41aa6b597278e088b290621a859bb0d58d8b87e5"}};
-  std::function<void(Hdf5File&)> write_tokens;  // in place of `tokens`
-  std::function<void(Hdf5File&)> write_more;
-
-  void write(const std::filesystem::path& path) const {
-    Hdf5File file = Hdf5File::create(path);
-    write_tokens ? write_tokens(file) : file.write_dataset("tokens", tokens);
-    if (!offsets.empty()) file.write_dataset("document_offsets", offsets);
-    for (const auto& [name, value] : ints) file.write_int_attribute(name, value);
-    for (const auto& [name, value] : strings) file.write_string_attribute(name, value);
-    if (write_more) write_more(file);
-    file.close();
-  }
-};
 
 class Hostile : public ::testing::Test {
  protected:

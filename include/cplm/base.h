@@ -72,6 +72,8 @@ void fsync_path(const std::filesystem::path& path);  // file or folder
 // Renames and makes the rename durable (fsync of the parent folder).
 void rename_durable(const std::filesystem::path& from, const std::filesystem::path& to);
 void make_folders(const std::filesystem::path& path);
+// A leading "~/" (or "~" alone) becomes the user's home folder, as a shell does it.
+std::filesystem::path expand_tilde(const std::string& path);
 // Sorted paths that match a glob pattern (`~` and `*?[]`); empty when none does.
 std::vector<std::filesystem::path> glob_paths(const std::string& pattern);
 
@@ -104,8 +106,14 @@ class FileLock {
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
+  // For a holder that leaves nothing behind: from here on others may lock the name anew. Without it
+  // the file stays when the lock goes.
+  void remove_file();
 
  private:
+  bool try_lock();
+
+  std::filesystem::path path_;
   int descriptor_ = -1;
 };
 

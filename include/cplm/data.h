@@ -102,6 +102,9 @@ class WindowSet {
   int64_t sequence_length() const;
   int64_t vocab_size() const;
   const std::vector<ShardInfo>& shards() const;
+  // One hash over the shards' content_sha256 in order: tells the same data from other data,
+  // whatever the files are called.
+  std::string content_sha256() const;
   // Fills row `row` of a batch made by TokenBatch::sized with window `index`, and adds its targets
   // and document breaks to the batch's. Past a short window's end nothing is counted.
   void read_row(int64_t index, TokenBatch& batch, int64_t row) const;

@@ -19,6 +19,10 @@ bad_argument() {
   exit 2
 }
 
+print_version() {
+  printf '%s (cplm) %s\n' "$script_name" "$(sed -n 's/^project(cplm VERSION \([^ ]*\).*/\1/p' "$root/CMakeLists.txt")"
+}
+
 # 75 -> "1 min 15 s"
 duration() {
   if [ "$1" -ge 60 ]; then printf '%d min %d s' $(($1 / 60)) $(($1 % 60)); else printf '%d s' "$1"; fi

@@ -2,6 +2,7 @@
 // system error becomes one line with the path and the reason.
 #include <fcntl.h>
 #include <glob.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -138,6 +140,18 @@ void make_folders(const fs::path& path) {
   if (!fs::is_directory(path)) throw_system_error("make folder", path, ENOTDIR);
 }
 
+fs::path expand_tilde(const std::string& path) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0') {
+    const passwd* user = ::getpwuid(::getuid());
+    home = user != nullptr ? user->pw_dir : nullptr;
+  }
+  CPLM_CHECK(home != nullptr, "cannot find the home folder of ", path,
+             ": HOME is not set; write the whole path");
+  return home + path.substr(1);
+}
+
 std::vector<fs::path> glob_paths(const std::string& pattern) {
   static thread_local std::string failed_path;
   static thread_local int failed_error;
@@ -196,24 +210,45 @@ std::string CheckedFile::finish() {
   return digest;
 }
 
-FileLock::FileLock(const fs::path& path) {
-  Descriptor file(path, O_RDWR | O_CREAT, "lock");
+FileLock::FileLock(const fs::path& path) : path_(path) {
+  while (!try_lock()) {  // the file was removed after it was opened: lock the one that has its name
+  }
+  const std::string own = str(::getpid(), "\n");
+  try {
+    if (::ftruncate(descriptor_, 0) != 0) throw_system_error("write", path, errno);
+    write_all(descriptor_, path, own.data(), own.size());
+  } catch (const Error&) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+bool FileLock::try_lock() {
+  Descriptor file(path_, O_RDWR | O_CREAT, "lock");
   while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) throw_system_error("lock", path, errno);
-    std::string holder = read_file(path);
+    if (errno != EWOULDBLOCK) throw_system_error("lock", path_, errno);
+    std::string holder = read_file(path_);
     while (!holder.empty() && holder.back() == '\n') holder.pop_back();
-    throw Error(str("cannot lock ", path.string(), ": process ",
+    throw Error(str("cannot lock ", path_.string(), ": process ",
                     holder.empty() ? "(unknown)" : holder,
                     " holds it; wait for it to end, or stop it"));
   }
-  const std::string own = str(::getpid(), "\n");
-  if (::ftruncate(file.get(), 0) != 0) throw_system_error("write", path, errno);
-  write_all(file.get(), path, own.data(), own.size());
+  struct stat opened {
+  }, named{};
+  if (::fstat(file.get(), &opened) != 0) throw_system_error("lock", path_, errno);
+  if (::stat(path_.c_str(), &named) != 0 && errno != ENOENT) {
+    throw_system_error("lock", path_, errno);
+  }
+  if (opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) return false;
   descriptor_ = file.release();
+  return true;
 }
 
-// The file stays: removing it would let a waiting process lock a name that is gone.
 FileLock::~FileLock() { ::close(descriptor_); }
+
+void FileLock::remove_file() {
+  if (::unlink(path_.c_str()) != 0) throw_system_error("remove", path_, errno);
+}
 
 }  // namespace cplm

@@ -6,6 +6,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,7 +62,8 @@ class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
   bool status_shown_ = false;
 };
 
-// Each line is one appending write, so that a killed process leaves whole lines.
+// Each line is one appending write, so that a killed process leaves whole lines; what a full disk
+// leaves of a line is cut off again.
 class FileSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit FileSink(const std::filesystem::path& path)
@@ -78,9 +80,13 @@ class FileSink : public spdlog::sinks::base_sink<std::mutex> {
     if (descriptor_ < 0) return;
     spdlog::memory_buf_t text;
     formatter_->format(message, text);
+    const off_t start = ::lseek(descriptor_, 0, SEEK_END);
     if (write_whole(descriptor_, {text.data(), text.size()})) return;
     // Reported once; then the file is given up, so that the report itself can be logged.
-    const int error = errno;
+    int error = errno;
+    struct stat status {};
+    const bool is_file = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+    if (start >= 0 && is_file && ::ftruncate(descriptor_, start) != 0) error = errno;
     ::close(std::exchange(descriptor_, -1));
     throw_system_error("write", path_, error);
   }

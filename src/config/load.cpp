@@ -67,7 +67,7 @@ class FileLoader {
       if (chain_.empty()) {
         fail_at(file.place, "include: expected a whole config, since this text is not a file");
       }
-      include_file(file, folder / file.text);
+      include_file(file, folder / expand_tilde(file.text));
     }
   }
 

@@ -1,5 +1,7 @@
 // Files, attributes and the creation of datasets: the part of the HDF5 wrapper that writes.
 #include <algorithm>
+#include <cstring>
+#include <new>
 
 #include "data/hdf5_call.h"
 
@@ -21,6 +23,53 @@ Hdf5Id access_properties(const std::string& where) {
 
 }  // namespace
 
+// The library's in-memory driver keeps the file in this buffer, which outlives the file.
+struct Hdf5File::Image {
+  std::vector<char> bytes;  // longer than the file, by up to the driver's increment
+
+  static void* resize(void*, size_t size_bytes, H5FD_file_image_op_t, void* image) {
+    try {
+      auto& bytes = static_cast<Image*>(image)->bytes;
+      bytes.resize(size_bytes);
+      return bytes.data();
+    } catch (const std::bad_alloc&) {
+      return nullptr;  // the library's code cannot be thrown through
+    }
+  }
+  static void* allocate(size_t size_bytes, H5FD_file_image_op_t operation, void* image) {
+    return resize(nullptr, size_bytes, operation, image);
+  }
+  static void* copy(void* to, const void* from, size_t size_bytes, H5FD_file_image_op_t, void*) {
+    return std::memcpy(to, from, size_bytes);
+  }
+  static herr_t keep(void*, H5FD_file_image_op_t, void*) { return 0; }
+  static void* share(void* image) { return image; }
+  static herr_t unshare(void*) { return 0; }
+
+  void use_in(hid_t access, const std::string& where) {
+    constexpr size_t kIncrementBytes = 1 << 20;
+    H5FD_file_image_callbacks_t callbacks{allocate, copy, resize, keep, share, unshare, this};
+    write_checked(H5Pset_fapl_core(access, kIncrementBytes, false), where, "cannot set up HDF5");
+    write_checked(H5Pset_file_image_callbacks(access, &callbacks), where, "cannot set up HDF5");
+  }
+  // The superblock (version 3) says at byte 28 where the file ends.
+  size_t size_bytes() const {
+    constexpr size_t kEndOfFile = 28;
+    uint64_t end = 0;
+    if (bytes.size() >= kEndOfFile + sizeof end) {
+      std::memcpy(&end, bytes.data() + kEndOfFile, sizeof end);
+    }
+    CPLM_CHECK(end > 0 && end <= bytes.size(), "[data.hdf5] the image of ", bytes.size(),
+               " bytes says that it ends at ", end);
+    return static_cast<size_t>(end);
+  }
+};
+
+Hdf5File::Hdf5File(Hdf5Id id, std::filesystem::path path, std::unique_ptr<Image> image)
+    : image_(std::move(image)), id_(std::move(id)), path_(std::move(path)) {}
+Hdf5File::~Hdf5File() = default;
+Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
+
 Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   silence_automatic_printing();
   const std::string name = path.string();
@@ -32,24 +81,29 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   Hdf5Id access = access_properties(name);
   Hdf5Id id(read_checked(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), name,
                          "cannot be opened as HDF5"));
-  return Hdf5File(std::move(id), path);
+  return Hdf5File(std::move(id), path, nullptr);
 }
 
 Hdf5File Hdf5File::create(const std::filesystem::path& path) {
   silence_automatic_printing();
   const std::string name = path.string();
+  auto image = std::make_unique<Image>();
   Hdf5Id access = access_properties(name);
+  image->use_in(access.get(), name);
   Hdf5Id creation(write_checked(H5Pcreate(H5P_FILE_CREATE), name, "cannot set up HDF5"));
   write_checked(H5Pset_obj_track_times(creation.get(), false), name, "cannot turn off times");
   Hdf5Id id(write_checked(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
                           name, "cannot create"));
-  return Hdf5File(std::move(id), path);
+  return Hdf5File(std::move(id), path, std::move(image));
 }
 
 void Hdf5File::close() {
   silence_automatic_printing();
   write_checked(H5Fflush(id_.get(), H5F_SCOPE_LOCAL), path_.string(), "cannot write");
   write_checked(H5Fclose(id_.release()), path_.string(), "cannot close");
+  CheckedFile file(path_);
+  file.write(image_->bytes.data(), image_->size_bytes());
+  file.finish();
 }
 
 bool Hdf5File::has_checksummed_metadata() const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -108,11 +109,15 @@ class Hdf5File {
   // Read-only and without file locks: our files are never changed once they have their name, and
   // network file systems often have no locks.
   static Hdf5File open(const std::filesystem::path& path);
-  // A fresh file in 1.10 format without times: equal contents give equal bytes. Write it under a
-  // temporary name, close(), fsync, rename: a file that was not closed cannot be opened.
+  // A fresh file in 1.10 format without times: equal contents give equal bytes. It is built in
+  // memory: HDF5 1.10 loses chunks without an error, and crashes later, when the disk fills up.
   static Hdf5File create(const std::filesystem::path& path);
-  // Flushes and closes with every error reported (the destructor reports none).
+  // Writes what was built to `path` and fsyncs it. Without it, or when it fails, there is no file.
   void close();
+
+  ~Hdf5File();
+  Hdf5File(Hdf5File&&) noexcept;
+  Hdf5File& operator=(Hdf5File&&) = delete;
 
   // True when all metadata of the file is checksummed (superblock 3, HDF5 1.10 format).
   bool has_checksummed_metadata() const;
@@ -139,12 +144,15 @@ class Hdf5File {
   }
 
  private:
-  Hdf5File(Hdf5Id id, std::filesystem::path path) : id_(std::move(id)), path_(std::move(path)) {}
+  struct Image;  // the bytes of a file that is being built
+  Hdf5File(Hdf5Id id, std::filesystem::path path, std::unique_ptr<Image> image);
   std::string where(std::string_view kind, const std::string& name) const;
   Hdf5Id open_attribute(const std::string& name) const;
   void write_elements(const std::string& name, Hdf5Type type, const void* data, int64_t count,
                       int64_t chunk_length, int gzip_level);
 
+  std::unique_ptr<Image>
+      image_;  // null when opened for reading; the library writes it as id_ closes
   Hdf5Id id_;
   std::filesystem::path path_;
 };

@@ -114,7 +114,6 @@ void write_shard(const std::filesystem::path& path, const ShardContents& content
       path.parent_path() / str(".", path.filename().string(), ".", ::getpid(), ".tmp");
   try {
     write_file(aside, contents);
-    fsync_path(aside);
     rename_durable(aside, path);
   } catch (...) {
     std::error_code ignored;  // the first error is the one to report

@@ -154,6 +154,12 @@ int64_t WindowSet::sequence_length() const { return impl_->sequence_length; }
 int64_t WindowSet::vocab_size() const { return impl_->shards.front().vocab_size; }
 const std::vector<ShardInfo>& WindowSet::shards() const { return impl_->shards; }
 
+std::string WindowSet::content_sha256() const {
+  std::string hashes;
+  for (const ShardInfo& shard : impl_->shards) hashes += shard.content_sha256 + "\n";
+  return sha256_hex(hashes);
+}
+
 void WindowSet::read_row(int64_t index, TokenBatch& batch, int64_t row) const {
   const int64_t length = impl_->sequence_length;
   CPLM_CHECK(batch.sequence_length == length && row >= 0 && row < batch.rows,

@@ -20,7 +20,6 @@ void write_aside(const fs::path& path, const WindowLosses& losses) {
   file.write_dataset("loss_sum", losses.loss_sum);
   file.write_dataset("counted", losses.counted);
   file.close();
-  fsync_path(path);
 }
 
 // The size in the file's header is not to be trusted with memory: the bytes must be there.

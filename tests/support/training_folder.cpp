@@ -57,10 +57,30 @@ ProcessResult TrainingFolder::cplm(const Texts& arguments, ProcessOptions option
   return run_process(CPLM_BINARY, options);
 }
 
-ProcessResult TrainingFolder::train(const std::string& run, const Texts& overrides,
-                                    const Texts& arguments, ProcessOptions options) const {
+namespace {
+
+Texts train_arguments(const std::string& run, const Texts& overrides) {
   Texts all = {"train", "config.yaml", "--set", "run.dir=" + run};
   for (const std::string& text : overrides) all.insert(all.end(), {"--set", text});
+  return all;
+}
+
+}  // namespace
+
+ProcessResult TrainingFolder::train_after(const std::string& prelude, const std::string& run,
+                                          const Texts& overrides) const {
+  ProcessOptions options;
+  options.working_dir = path();
+  options.environment.emplace("OMP_NUM_THREADS", "1");
+  options.arguments = {"-c", prelude + "; exec \"$0\" \"$@\"", CPLM_BINARY};
+  const Texts arguments = train_arguments(run, overrides);
+  options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
+  return run_process("bash", options);
+}
+
+ProcessResult TrainingFolder::train(const std::string& run, const Texts& overrides,
+                                    const Texts& arguments, ProcessOptions options) const {
+  Texts all = train_arguments(run, overrides);
   all.insert(all.end(), arguments.begin(), arguments.end());
   return cplm(all, std::move(options));
 }

@@ -29,6 +29,10 @@ class TrainingFolder {
   ProcessResult train(const std::string& run, const Texts& overrides = {},
                       const Texts& arguments = {}, ProcessOptions options = {}) const;
 
+  // The same as a child of a shell that runs `prelude` first, such as "ulimit -f 24".
+  ProcessResult train_after(const std::string& prelude, const std::string& run,
+                            const Texts& overrides = {}) const;
+
   // Lines of RUN/metrics.jsonl of a kind ("" for all), without the fields that hold times, rates
   // and memory: what two equal runs share.
   Texts metrics(const std::string& run, const std::string& kind = "") const;

@@ -1,0 +1,207 @@
+// Faults around `cplm train`: disks that fill up, checkpoints that are damaged or of another run,
+// clocks that jump. Each ends in one clear line, and the run goes on to the same end afterwards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+
+#include "cplm/base.h"
+#include "support/checks.h"
+#include "support/shards.h"
+#include "support/small_disk.h"
+#include "support/training_folder.h"
+
+namespace cplm::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// A folder with the run "run", stopped at step 25 (checkpoints at 10, 20 and 25), and beside it
+// what an undisturbed run ends with. Both are made once: the program takes half a second to start.
+class TrainFaults : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (made_) return;
+    made_ = std::make_unique<TrainingFolder>();
+    const ProcessResult straight = made_->train("straight");
+    ASSERT_EQ(straight.exit_code, 0) << straight.err;
+    ASSERT_EQ(made_->train("run", {}, {"--stop-after", "25"}).exit_code, 75);
+  }
+  TrainFaults() { fs::copy(*made_ / "run", folder_ / "run", fs::copy_options::recursive); }
+  void expect_same_end(const ProcessResult& result, const std::string& run = "run") const {
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(folder_.metrics(run), made_->metrics("straight"));
+    EXPECT_EQ(folder_.weights(run), made_->weights("straight"));
+  }
+
+  static inline std::unique_ptr<TrainingFolder> made_;
+  const TrainingFolder folder_;
+};
+
+TEST_F(TrainFaults, AMissingOptimizerFileIsPassedOverAndNamed) {
+  fs::remove(folder_.checkpoint("run", 25) / "optimizer.safetensors");
+  expect_error(folder_.train("run", {}, {"--resume", "run/checkpoints/step_0000000025"}),
+               ExitCode::kFailed,
+               AllOf(HasSubstr("step_0000000025 is incomplete: optimizer.safetensors is missing"),
+                     HasSubstr("--resume "), HasSubstr("step_0000000020")));
+  const ProcessResult resumed = folder_.train("run");
+  EXPECT_THAT(resumed.err,
+              AllOf(HasSubstr("warning: passing over the damaged checkpoint"),
+                    HasSubstr("optimizer.safetensors is missing"), HasSubstr("at step 20")));
+  expect_same_end(resumed);
+}
+
+// The size is right, so only the hash tells; then another checkpoint is never taken by itself.
+TEST_F(TrainFaults, AFlippedBitIsNamedAndTheOlderCheckpointOffered) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const fs::path file = folder_.checkpoint("run", 25) / name;
+    const std::string sound = read_file(file);
+    std::string damaged = sound;
+    damaged[damaged.size() - 3] ^= 1;
+    write_file_atomic(file, damaged);
+    const Texts before = folder_.snapshot("run/checkpoints");
+    expect_error(folder_.train("run"), ExitCode::kFailed,
+                 AllOf(HasSubstr(name), HasSubstr("is damaged: its sha256 is "),
+                       HasSubstr("--resume "), HasSubstr("step_0000000020")));
+    EXPECT_EQ(folder_.snapshot("run/checkpoints"), before);
+    write_file_atomic(file, sound);
+  }
+  fs::resize_file(folder_.checkpoint("run", 25) / "model.safetensors", 1000);
+  expect_same_end(folder_.train("run", {}, {"--resume", "run/checkpoints/step_0000000020"}));
+}
+
+TEST_F(TrainFaults, ForeignWeightsAreNoRunToResume) {
+  fs::create_directory(folder_ / "foreign");
+  fs::copy(folder_.checkpoint("run", 25) / "model.safetensors", folder_ / "foreign");
+  expect_error(folder_.train("other", {}, {"--resume", "foreign"}), ExitCode::kFailed,
+               AllOf(HasSubstr("foreign: holds weights but no training state"),
+                     HasSubstr("train.init_from")));
+}
+
+TEST_F(TrainFaults, ACheckpointOfAnotherModelIsRefused) {
+  ASSERT_EQ(folder_.train("wide", {"model.hidden_size=32"}, {"--stop-after", "30"}).exit_code, 75);
+  expect_error(folder_.train("run", {}, {"--resume", "wide"}), ExitCode::kBadConfig,
+               HasSubstr("model.hidden_size: 32 -> 16"));
+  // The same when it was copied among the run's own, where it is the newest.
+  const fs::path stranger = folder_.checkpoint("run", 30);
+  fs::copy(folder_.checkpoint("wide", 30), stranger, fs::copy_options::recursive);
+  expect_error(folder_.train("run"), ExitCode::kBadConfig,
+               HasSubstr("model.hidden_size: 32 -> 16"));
+  // One file of it in place of the run's own is damage.
+  fs::remove_all(stranger);
+  fs::copy(folder_.checkpoint("wide", 30) / "model.safetensors",
+           folder_.checkpoint("run", 25) / "model.safetensors",
+           fs::copy_options::overwrite_existing);
+  const ProcessResult resumed = folder_.train("run");
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("passing over"), HasSubstr("at step 20")));
+  expect_same_end(resumed);
+}
+
+// A folder under another step's name: its manifest knows better.
+TEST_F(TrainFaults, ACheckpointUnderAWrongNameIsPassedOver) {
+  fs::copy(folder_.checkpoint("run", 25), folder_.checkpoint("run", 39),
+           fs::copy_options::recursive);
+  const ProcessResult resumed = folder_.train("run");
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("passing over"), HasSubstr("step_0000000039"),
+                                 HasSubstr("at step 25")));
+  expect_same_end(resumed);
+}
+
+// Nothing depends on the time of a file: the clock may have gone backwards between two saves.
+TEST_F(TrainFaults, FileTimesDecideNothing) {
+  const auto now = fs::file_time_type::clock::now();
+  const auto set_times = [&](const fs::path& folder, std::chrono::hours shift) {
+    for (const auto& item : fs::recursive_directory_iterator(folder)) {
+      fs::last_write_time(item.path(), now + shift);
+    }
+    fs::last_write_time(folder, now + shift);
+  };
+  constexpr std::chrono::hours kYear{24 * 365};
+  set_times(folder_ / "run", 10 * kYear);
+  set_times(folder_.checkpoint("run", 10), 20 * kYear);
+  set_times(folder_.checkpoint("run", 25), -20 * kYear);
+  fs::last_write_time(folder_ / "data/train/0.h5", now + 30 * kYear);
+  const ProcessResult resumed = folder_.train("run", {"checkpoint.keep=1"});
+  EXPECT_THAT(resumed.err, HasSubstr("resumed at step 25"));
+  expect_same_end(resumed);
+}
+
+TEST_F(TrainFaults, AShardTruncatedSinceTheCheckpointIsNamed) {
+  const fs::path shard = folder_ / "data/train/1.h5";
+  const std::string whole = read_file(shard);
+  fs::resize_file(shard, fs::file_size(shard) / 2);
+  const Texts before = folder_.snapshot("run/checkpoints");
+  expect_error(folder_.train("run"), ExitCode::kBadData, HasSubstr("data/train/1.h5"));
+  EXPECT_EQ(folder_.snapshot("run/checkpoints"), before);
+  folder_.files().write("data/train/1.h5", whole);
+  expect_same_end(folder_.train("run"));
+}
+
+// ---- full disks
+
+// `train` with the run on a disk of 1 MiB, whose results are compared with "straight".
+class TrainFullDisk : public TrainFaults {
+ protected:
+  void SetUp() override {
+    if (!disk_.mounted()) GTEST_SKIP() << "this user may not mount a tmpfs";
+    fs::copy(folder_ / "run", disk_.path() / "run", fs::copy_options::recursive);
+    make_text_like_shard(folder_ / "long/0.h5", 160'001, 64, 5);
+  }
+  std::string run() const { return (disk_.path() / "run").string(); }
+  std::string file(const std::string& name) const { return read_file(disk_.path() / "run" / name); }
+  const SmallDisk disk_;
+};
+
+TEST_F(TrainFullDisk, WhileValidatingItLeavesNoHalfFile) {
+  disk_.fill_but(100 << 10);
+  expect_error(folder_.train(run(), {"data.validation=[long/*.h5]", "validation.sequences=0",
+                                     "validation.every=26", "train.micro_batch=500"}),
+               ExitCode::kFailed,
+               AllOf(HasSubstr("validation/step_26.h5"), HasSubstr("the disk is full")));
+  EXPECT_EQ(fs::exists(disk_.path() / "run/validation/step_26.h5"), false);
+  EXPECT_EQ(fs::exists(disk_.path() / "run/validation/step_26.h5.partial"), false);
+  disk_.empty();
+  expect_same_end(folder_.train(run()), run());
+}
+
+TEST_F(TrainFullDisk, WhileLoggingItLeavesWholeLines) {
+  disk_.fill_but(8 << 10);  // for config.yaml; later lines do not fit
+  const ProcessResult full =
+      folder_.train(run(), {"checkpoint.every=0", "data.validation=[]", "train.steps=400"});
+  expect_error(full, ExitCode::kFailed, HasSubstr("No space left on device"));
+  EXPECT_THAT(error_line(full), testing::AnyOf(HasSubstr("log.txt"), HasSubstr("metrics.jsonl")));
+  EXPECT_THAT(file("log.txt"), testing::EndsWith("\n"));
+  EXPECT_THAT(file("metrics.jsonl"), testing::EndsWith("\n"));
+  disk_.empty();
+  expect_same_end(folder_.train(run()), run());
+}
+
+TEST_F(TrainFullDisk, WhileSavingItKeepsTheOlderCheckpoints) {
+  disk_.fill_but(100 << 10);
+  expect_error(folder_.train(run()), ExitCode::kFailed,
+               AllOf(HasSubstr("the checkpoint of step 30 was not saved"), HasSubstr("room"),
+                     HasSubstr("step_0000000025")));
+  EXPECT_EQ(file("latest"), "step_0000000025\n");
+  disk_.empty();
+  expect_same_end(folder_.train(run()), run());
+}
+
+// The same without the right to mount: a file may not grow.
+TEST_F(TrainFaults, AValidationFileThatMayNotGrowIsAnErrorAndNoHalfFile) {
+  make_text_like_shard(folder_ / "long/0.h5", 160'001, 64, 5);
+  expect_error(folder_.train_after("ulimit -f 100", "run",
+                                   {"data.validation=[long/*.h5]", "validation.sequences=0",
+                                    "validation.every=26", "train.micro_batch=500"}),
+               ExitCode::kFailed,
+               AllOf(HasSubstr("validation/step_26.h5"), HasSubstr("File too large")));
+  EXPECT_FALSE(fs::exists(folder_ / "run/validation/step_26.h5"));
+  EXPECT_FALSE(fs::exists(folder_ / "run/validation/step_26.h5.partial"));
+  expect_same_end(folder_.train("run"));
+}
+
+}  // namespace
+}  // namespace cplm::test
