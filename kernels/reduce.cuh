@@ -31,13 +31,19 @@ struct LogSumExp {
 
 namespace detail {
 
-CPLM_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(kFullWarp, x, lanes); }
+template <class T>
+CPLM_DEVICE T shuffle_xor(T x, int lanes) {
+  return __shfl_xor_sync(kFullWarp, x, lanes);
+}
 CPLM_DEVICE LogSumExp shuffle_xor(LogSumExp x, int lanes) {
   return {shuffle_xor(x.max, lanes), shuffle_xor(x.sum, lanes)};
 }
 
 struct Sum {
-  CPLM_DEVICE float operator()(float a, float b) const { return a + b; }
+  template <class T>
+  CPLM_DEVICE T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 struct Max {
   CPLM_DEVICE float operator()(float a, float b) const { return max_or_nan(a, b); }
@@ -72,11 +78,13 @@ CPLM_DEVICE T block_reduce(T x, T identity, Combine combine) {
 
 // Over the 32 lanes of a warp; every lane must call and every lane gets the result.
 CPLM_DEVICE float warp_sum(float x) { return detail::warp_reduce(x, detail::Sum{}); }
+CPLM_DEVICE double warp_sum(double x) { return detail::warp_reduce(x, detail::Sum{}); }
 CPLM_DEVICE float warp_max(float x) { return detail::warp_reduce(x, detail::Max{}); }
 CPLM_DEVICE LogSumExp warp_join(LogSumExp x) { return detail::warp_reduce(x, detail::Join{}); }
 
 // Over the threads of a block of 32, 64, ... 1024; every thread must call and gets the result.
 CPLM_DEVICE float block_sum(float x) { return detail::block_reduce(x, 0.0f, detail::Sum{}); }
+CPLM_DEVICE double block_sum(double x) { return detail::block_reduce(x, 0.0, detail::Sum{}); }
 CPLM_DEVICE float block_max(float x) {
   return detail::block_reduce(x, kMinusInfinity, detail::Max{});
 }

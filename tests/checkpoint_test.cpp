@@ -227,7 +227,8 @@ TEST(Checkpoint, HostileManifestsAreProblems) {
 
 TEST(Checkpoint, VerifyNamesEveryProblem) {
   const TempDir run;
-  EXPECT_THAT(verify_checkpoint(run / "none"), ElementsAre(HasSubstr("run's folder, found nothing")));
+  EXPECT_THAT(verify_checkpoint(run / "none"),
+              ElementsAre(HasSubstr("run's folder, found nothing")));
   save(run.path(), 1);
   EXPECT_THAT(verify_checkpoint(run.path()), IsEmpty());
   const fs::path folder = save(run.path(), 2);

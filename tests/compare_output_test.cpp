@@ -114,8 +114,9 @@ TEST_F(CompareOutputTest, WithoutMatplotlibNumbersStayAndTheMessageSaysWhatToDo)
   }
   ::testing::internal::GetCapturedStdout();
   ::unsetenv("PYTHONPATH");
-  EXPECT_THAT(message, AllOf(HasSubstr("compare.json and compare.csv were written"),
-                             HasSubstr("cannot import matplotlib (none here): use .venv/bin/python")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("compare.json and compare.csv were written"),
+                    HasSubstr("cannot import matplotlib (none here): use .venv/bin/python")));
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out/compare.csv"));
 }
 

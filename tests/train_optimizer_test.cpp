@@ -79,7 +79,7 @@ void expect_plain_adamw(at::ScalarType dtype, const OptimizerConfig& config, dou
       const double decay = AdamW::decays(p.name, config) ? config.weight_decay : 0.0;
       plain[p.name].step(values(p.grad), rate, decay);
     }
-    optimizer.step(rate, at::zeros({}));
+    optimizer.step(rate, {}, at::zeros({}));
   }
   std::map<std::string, at::Tensor> state;
   for (const auto& [name, value] : optimizer.named_state()) state[name] = value;
@@ -121,12 +121,12 @@ TEST(AdamW, BlockedLeavesWeightsMomentsAndItsOwnStepAsTheyWere) {
   const auto store = make_store(at::kFloat);
   AdamW optimizer(*store, settings(0.5));
   store->flat_grad().fill_(0.25);
-  optimizer.step(0.1, at::zeros({}));
+  optimizer.step(0.1, {}, at::zeros({}));
   std::vector<at::Tensor> before = {store->flat_value().clone()};
   for (const auto& [name, value] : optimizer.named_state()) before.push_back(value.clone());
 
   store->flat_grad().fill_(std::nan(""));
-  optimizer.step(0.1, at::ones({}));
+  optimizer.step(0.1, {}, at::ones({}));
   std::vector<at::Tensor> after = {store->flat_value()};
   for (const auto& [name, value] : optimizer.named_state()) after.push_back(value);
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(equal_bits(after[i], before[i])) << i;
@@ -137,7 +137,7 @@ TEST(AdamW, PaddingBetweenGroupsStaysZero) {
   AdamW optimizer(*store, settings(0.01, {"*norm*"}));
   store->flat_grad().zero_();
   for (const Parameter& p : store->all()) p.grad.fill_(1.0);
-  optimizer.step(0.1, at::zeros({}));
+  optimizer.step(0.1, {}, at::zeros({}));
   double outside = norm(values(store->flat_value()));
   outside *= outside;
   for (const Parameter& p : store->all()) outside -= std::pow(norm(values(p.value)), 2);

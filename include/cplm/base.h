@@ -47,8 +47,8 @@ std::string str(const Args&... args) {
 }
 
 // Throws Error(kFailed) with the given parts when the condition does not hold.
-#define CPLM_CHECK(condition, ...)                               \
-  do {                                                           \
+#define CPLM_CHECK(condition, ...)                                   \
+  do {                                                               \
     if (!(condition)) throw ::cplm::Error(::cplm::str(__VA_ARGS__)); \
   } while (false)
 
@@ -154,8 +154,9 @@ void progress(const std::string& line);
 bool is_terminal();
 }  // namespace log
 
-// ---- stop requests --------------------------------------------------------------------------------
-// SIGINT and SIGTERM set a flag; a second one kills as usual.
+// ---- stop requests
+// -------------------------------------------------------------------------------- SIGINT and
+// SIGTERM set a flag; a second one kills as usual.
 void install_stop_signals();
 bool stop_requested();
 

@@ -11,7 +11,11 @@
 
 namespace cplm {
 
-enum class LayerKind { kFull, kSliding, kLinear };  // full_attention, sliding_attention, linear_attention
+enum class LayerKind {
+  kFull,
+  kSliding,
+  kLinear
+};  // full_attention, sliding_attention, linear_attention
 enum class HeadKind { kVanilla, kCplm };
 enum class StopGradient { kNone, kScores, kScoresAndGate };
 enum class Device { kAuto, kCpu, kCuda };
@@ -55,8 +59,8 @@ struct ModelConfig {
   double rms_norm_eps = 1.0e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
-  std::string backbone = "full";        // full, sliding, hybrid, recurrent; "" when layer_types rules
-  std::vector<LayerKind> layer_types;   // resolved: one a layer
+  std::string backbone = "full";  // full, sliding, hybrid, recurrent; "" when layer_types rules
+  std::vector<LayerKind> layer_types;  // resolved: one a layer
   int64_t sliding_window = 256;
   int64_t full_attention_every = 4;
   HeadKind head = HeadKind::kCplm;
@@ -159,7 +163,8 @@ struct Config {
 // Reads a config file with its includes, then applies `overrides` ("key.path=value"), resolves
 // defaults and layer kinds, and checks every value and cross-field rule.
 // Error(kBadConfig): one line with file, line, key, expected, found, nearest known key.
-Config load_config(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+Config load_config(const std::filesystem::path& path,
+                   const std::vector<std::string>& overrides = {});
 // The same from text (`origin` stands for the file name in messages; no includes).
 Config parse_config(const std::string& yaml, const std::string& origin,
                     const std::vector<std::string>& overrides = {});
@@ -177,7 +182,8 @@ struct ConfigChange {
 };
 std::vector<ConfigChange> compare_configs(const Config& checkpoint, const Config& now);
 
-// Settings that nothing will use because of another value ("model.copy.rope: unused with head: vanilla").
+// Settings that nothing will use because of another value ("model.copy.rope: unused with head:
+// vanilla").
 std::vector<std::string> unused_settings(const Config& config);
 // Settings whose feature is not built yet; train refuses them, check lists them.
 std::vector<std::string> unbuilt_settings(const Config& config);

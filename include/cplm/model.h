@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cplm/config.h"
+#include "cplm/ops.h"
 
 namespace cplm {
 
@@ -22,14 +23,16 @@ struct Parameter {
   std::string name;  // Hugging Face's; the head's as SPEC.md section 6
   std::vector<int64_t> shape;
   Init init = Init::kNormal;
-  at::Tensor value;    // a view into the flat buffer
-  at::Tensor grad;     // likewise, accumulation dtype; undefined until allocate_gradients
+  at::Tensor value;    // what the model computes with: a view into the flat buffer
+  at::Tensor master;   // what is trained and saved, accumulation dtype; `value` itself where equal
+  at::Tensor grad;     // accumulation dtype; undefined until allocate_gradients
   int64_t offset = 0;  // elements, in the flat buffers
   int64_t numel = 0;
 };
 
 // Owns every weight. Groups are laid out without gaps, so their members are also one matrix
-// (q, k, v; gate, up); between groups offsets are rounded up to 64 bytes.
+// (q, k, v; gate, up); between groups offsets are rounded up to 64 elements. In bfloat16 the
+// masters are a second flat buffer, in float32; whoever writes masters calls round_values() after.
 class ParameterStore {
  public:
   struct Spec {
@@ -41,6 +44,7 @@ class ParameterStore {
   size_t add(const std::vector<Spec>& group);
   void allocate(const at::TensorOptions& options);  // zero-filled values
   void allocate_gradients();                        // zero-filled
+  void round_values();  // values <- masters; nothing to do where they are one
   void release_gradients();
 
   size_t size() const { return parameters_.size(); }
@@ -51,25 +55,26 @@ class ParameterStore {
   at::Tensor stacked_value(size_t first, size_t count) const;
   at::Tensor stacked_grad(size_t first, size_t count) const;
   const at::Tensor& flat_value() const { return flat_value_; }
+  const at::Tensor& flat_master() const { return flat_master_; }
   const at::Tensor& flat_grad() const { return flat_grad_; }
   int64_t num_parameters() const;  // without padding
 
  private:
   at::Tensor stacked(const at::Tensor& flat, size_t first, size_t count) const;
   std::vector<Parameter> parameters_;
-  at::Tensor flat_value_, flat_grad_;
+  at::Tensor flat_value_, flat_master_, flat_grad_;
   int64_t flat_size_ = 0;
 };
 
 // Fills each tensor from (seed, its name) alone: N(0, std), or N(0, std / sqrt(2 L)) for o_proj and
 // down_proj, ones for norms, zeros for the sink. Device, order and other tensors change nothing.
-void initialize(const ParameterStore& parameters, const ModelConfig& config, uint64_t seed);
+void initialize(ParameterStore& parameters, const ModelConfig& config, uint64_t seed);
 
 // ---- the model
 struct ModelInput {
-  at::Tensor ids;             // int64 [B, T]
-  at::Tensor targets;         // int64 [B, T]; -1 = not counted
-  at::Tensor document_start;  // int64 [B, T] or undefined: attend across documents
+  at::Tensor ids;                      // int64 [B, T]
+  at::Tensor targets;                  // int64 [B, T]; -1 = not counted
+  ops::DocumentStarts document_start;  // undefined: attend across documents
 };
 
 // Per-position numbers of a forward pass, [B, T], accumulation dtype; 0 where the target is -1,
@@ -94,6 +99,7 @@ struct ModelOptions {
   at::TensorOptions tensor;  // device and dtype of weights and activations
   OpsKind ops = OpsKind::kFused;
   ChunkRows chunks;
+  bool deterministic = true;  // false: gradients may be added in any order, where that is faster
 };
 
 class Backbone;

@@ -2,17 +2,17 @@
 //
 // Shape letters: B rows, T positions, N = B*T, D width, F MLP width, V real vocabulary (without
 // <copy>), H query heads, K key/value heads, C head size.
-// Every op takes tensors of one floating dtype ("the dtype") on one device. Statistics are in the
-// accumulation dtype: float64 for float64, else float32. Gradients of weights are always *added* to
-// the given buffer. Path: kFused picks the tuned body of the device where one exists; kComposed is
-// the composition of ATen ops that defines the op and that tests compare against.
-// Nothing here reads a value back from the device.
+// Every op takes tensors of one floating dtype ("the dtype": float64, float32 or bfloat16) on one
+// device. Statistics, scores, logits and weight gradients are in the accumulation dtype: float64
+// for float64, else float32; products of bfloat16 operands are summed in float32 and rounded once.
+// Gradients of weights are always *added* to the given buffer. Path: kFused picks the tuned body of
+// the device where one exists; kComposed is the composition of ATen ops that defines the op and
+// that tests compare against. Nothing here reads a value back from the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <utility>
 
 #include "cplm/config.h"
@@ -21,6 +21,29 @@ namespace cplm::ops {
 
 // float64 -> float64, everything else -> float32.
 at::ScalarType accumulation_dtype(at::ScalarType dtype);
+
+// ---- documents packed into rows
+// Where each position's document starts: neither attention nor the copy head looks before it.
+// Undefined: rows are not masked.
+class DocumentStarts {
+ public:
+  DocumentStarts() = default;
+  // starts: int64 [B, T] on the CPU, non-decreasing along T, starts[b][t] <= t.
+  DocumentStarts(const at::Tensor& starts);  // NOLINT(google-explicit-constructor): one thing
+  DocumentStarts(const at::Tensor& starts, at::Device device);
+  bool defined() const { return host_.defined(); }
+  const at::Tensor& host() const { return host_; }      // int64 [B, T], CPU
+  const at::Tensor& device() const { return device_; }  // int32 [B, T], on the device
+  // int32 [documents + 1] on the device: documents' first positions among all B*T, and B*T. A row's
+  // start begins a document.
+  const at::Tensor& offsets() const { return offsets_; }
+  int64_t longest() const { return longest_; }  // positions of the longest document
+  DocumentStarts rows(int64_t begin, int64_t end) const;
+
+ private:
+  at::Tensor host_, device_, offsets_;
+  int64_t longest_ = 0;
+};
 
 // ---- linear: y = x W^T
 // x [..., I], weight [O, I] -> [..., O].
@@ -36,7 +59,8 @@ void add_linear_weight_grad(const at::Tensor& dy, const at::Tensor& x, const at:
 // weight [V, D], ids int64 [B, T] -> [B, T, D].
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 // dweight[x_t] += dy_t, in a fixed order (deterministic); dy [B, T, D].
-void add_embedding_grad(const at::Tensor& dy, const at::Tensor& ids, const at::Tensor& dweight);
+void add_embedding_grad(const at::Tensor& dy, const at::Tensor& ids, const at::Tensor& dweight,
+                        OpsKind path);
 
 // ---- RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps)
 struct RmsNormResult {
@@ -45,6 +69,9 @@ struct RmsNormResult {
 };
 // weight [D], or undefined for none (the CP head's q/k norm).
 RmsNormResult rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, OpsKind path);
+// x += residual in place, then the norm of the sum.
+RmsNormResult add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
+                           const at::Tensor& weight, double eps, OpsKind path);
 // y again from x and rstd, bit for bit as rms_norm gave it.
 at::Tensor rms_norm_apply(const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& weight,
                           OpsKind path);
@@ -77,15 +104,18 @@ void swiglu_backward_(const at::Tensor& dact, const at::Tensor& gate_up, OpsKind
 // first position of t's document (0 without document_start). out_t = sum_j softmax_j(q_t.k_j /
 // sqrt(C)) v_j. Costs what the window costs: no T x T tensor and no full mask is made.
 struct AttentionInput {
-  at::Tensor q;               // [B, T, H, C], last dimension contiguous
-  at::Tensor k, v;            // [B, T, K, C]; query head h reads key head h / (H/K)
-  at::Tensor document_start;  // int64 [B, T] or undefined
+  at::Tensor q;     // [B, T, H, C], last dimension contiguous
+  at::Tensor k, v;  // [B, T, K, C]; query head h reads key head h / (H/K)
+  DocumentStarts document_start;
   int64_t window = 0;
+  bool deterministic = true;  // false: the backward may add in any order, where that is faster
 };
 struct AttentionResult {
   at::Tensor out;  // [B, T, H, C]
-  at::Tensor lse;  // [B, H, T] accumulation dtype
+  at::Tensor lse;  // [B, H, T] accumulation dtype; flash attention's own layout where it ran
+  at::Tensor rng_state, unused;  // flash attention's, for its backward
 };
+// kFused on CUDA in bfloat16 with C a multiple of 8 up to 256: LibTorch's flash attention.
 AttentionResult attention(const AttentionInput& input, OpsKind path);
 // Writes dq, dk, dv (shapes of q, k, v; may be strided views).
 void attention_backward(const AttentionInput& input, const AttentionResult& result,
@@ -97,10 +127,10 @@ void attention_backward(const AttentionInput& input, const AttentionResult& resu
 // include_current). M = logsumexp_j a_tj; Lam = logsumexp over the allowed j with ids_j =
 // target_t; -inf when empty. The sink's score is not part of it (one GEMV, the head's own).
 struct CpScoreInput {
-  at::Tensor q, k;            // [B, T, D]
-  at::Tensor ids;             // int64 [B, T]
-  at::Tensor targets;         // int64 [B, T], -1 = not counted
-  at::Tensor document_start;  // int64 [B, T] or undefined
+  at::Tensor q, k;     // [B, T, D]
+  at::Tensor ids;      // int64 [B, T]
+  at::Tensor targets;  // int64 [B, T], -1 = not counted
+  DocumentStarts document_start;
   bool include_current = true;
   int64_t block_rows = 0;  // query rows a tile; 0: chosen
 };
@@ -144,23 +174,60 @@ struct MixtureGates {
 };
 MixtureGates mixture_gates(const MixtureInput& input);
 
-// ---- linear cross-entropy: u and l_y without the N x V logits
+// ---- linear cross-entropy: the LM head's loss without the N x V logits
+struct LinearCrossEntropyInput {
+  at::Tensor h;            // [N, D]
+  at::Tensor weight;       // [V, D]
+  at::Tensor targets;      // int64 [N]; -1 = not counted
+  int64_t chunk_rows = 0;  // rows of logits held at once; 0: chosen
+};
 struct VocabRows {
   at::Tensor vocab_lse;     // u [N], accumulation dtype
   at::Tensor target_logit;  // l_y [N]; the logit of token 0 where the target is -1
 };
-// h [N, D], weight [V, D], targets int64 [N]. Holds chunk_rows x V logits at once (0: chosen so
-// that a chunk takes at most 64 MiB).
-VocabRows linear_cross_entropy(const at::Tensor& h, const at::Tensor& weight,
-                               const at::Tensor& targets, int64_t chunk_rows, OpsKind path);
-// Gradient in the forward: for each chunk of rows [begin, end) calls row_grad with its u and l_y,
-// takes (dL/du, dL/dl_y) back, and does dlogits = g_u exp(l - u) + g_ly [v = y]; dh[chunk] =
-// dlogits W; dweight += dlogits^T h. dh [N, D] is written.
-using RowGrad = std::function<std::pair<at::Tensor, at::Tensor>(int64_t begin, int64_t end,
-                                                                const VocabRows& rows)>;
-void linear_cross_entropy_forward_backward(const at::Tensor& h, const at::Tensor& weight,
-                                           const at::Tensor& targets, int64_t chunk_rows,
-                                           const RowGrad& row_grad, const at::Tensor& dh,
-                                           const at::Tensor& dweight, OpsKind path);
+VocabRows linear_cross_entropy(const LinearCrossEntropyInput& input, OpsKind path);
+// h W^T in the accumulation dtype, [N, V]: for a few rows at a time.
+at::Tensor lm_logits(const at::Tensor& h, const at::Tensor& weight);
+
+// The copy head's numbers of each row, [N] accumulation dtype; undefined for a head without
+// copying.
+struct CopyRows {
+  at::Tensor copy_logit;   // l_c
+  at::Tensor context_lse;  // M
+  at::Tensor match_lse;    // Lam
+  at::Tensor sink_score;   // a_s
+  bool defined() const { return copy_logit.defined(); }
+};
+struct LossRows {
+  at::Tensor log_prob;  // [N] log P(y); 0 where the target is not counted
+  CopyRows grad;        // cotangents of the copy head's numbers; undefined without them
+};
+// L = target_weight * sum over counted targets of -log P(y). Gradient in the forward: the logits of
+// a chunk of rows are overwritten by dL/dlogits = g_u exp(l - u) + g_ly [v = y] at once, then
+// dh[chunk] = dlogits W and dweight += dlogits^T h. dh [N, D] is written. Three products, no logit
+// made twice; holds one chunk of logits (accumulation dtype), and of their gradient in the dtype.
+LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& input,
+                                               const CopyRows& copy, double target_weight,
+                                               const at::Tensor& dh, const at::Tensor& dweight,
+                                               OpsKind path);
+
+// ---- AdamW with decoupled weight decay, over flat buffers
+struct AdamWInput {
+  at::Tensor master;  // [n] weights, accumulation dtype
+  at::Tensor value;   // [n] the working copy, rounded from master; the same tensor where equal
+  at::Tensor grad;    // [n] accumulation dtype; composed: scaled in place
+  at::Tensor exp_avg, exp_avg_sq;  // [n] accumulation dtype
+  at::Tensor step;                 // float32 scalar: updates done, this one included
+  at::Tensor grad_scale;           // scalar, accumulation dtype: the clipping factor; undefined: 1
+  at::Tensor blocked;              // float32 scalar: 1 = change nothing
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
+};
+// m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= lr wd w; w -= lr m_hat / (sqrt(v_hat) + eps).
+void adamw(const AdamWInput& input, OpsKind path);
+struct GradNorm {
+  at::Tensor norm;   // float64 scalar: 2-norm of a flat gradient; NaN and inf as they are
+  at::Tensor scale;  // accumulation dtype: min(1, limit / (norm + 1e-6)); undefined with limit 0
+};
+GradNorm grad_norm(const at::Tensor& flat_grad, double limit, OpsKind path);
 
 }  // namespace cplm::ops

@@ -32,10 +32,11 @@ int64_t steps_before_decay(const ScheduleConfig& schedule, int64_t total_steps);
 // (`*` and `?`) is not decayed; every other is, norms and embeddings included.
 class AdamW {
  public:
-  AdamW(ParameterStore& parameters, const OptimizerConfig& config);
-  // Updates the weights unless blocked (float32 scalar on the device, 1 = do nothing, and Adam's
-  // own step stands still).
-  void step(double learning_rate, const at::Tensor& blocked);
+  AdamW(ParameterStore& parameters, const OptimizerConfig& config, OpsKind ops = OpsKind::kFused);
+  // Updates the weights by the gradients times grad_scale (a scalar on the device, undefined: 1),
+  // unless blocked (float32 scalar on the device, 1 = do nothing, and Adam's own step stands
+  // still).
+  void step(double learning_rate, const at::Tensor& grad_scale, const at::Tensor& blocked);
   // exp_avg.NAME, exp_avg_sq.NAME (views), and adam_step.
   NamedTensors named_state() const;
   static bool decays(const std::string& name, const OptimizerConfig& config);
@@ -47,6 +48,7 @@ class AdamW {
   };
   ParameterStore& parameters_;
   OptimizerConfig config_;
+  OpsKind ops_;
   std::vector<Run> runs_;
   at::Tensor exp_avg_, exp_avg_sq_, adam_step_;
 };
@@ -89,6 +91,8 @@ RunOutcome train(const Config& config, const TrainOptions& options);
 
 // cpu or cuda for train.device; Error(kBadConfig) when the asked one is not there.
 at::Device resolve_device(Device device);
+// Precision, ops and determinism of `train` for a model on `device`.
+ModelOptions model_options(const Config& config, at::Device device);
 // Sets LibTorch's thread count; 0: all cores this process may use. Returns the count.
 int set_threads(int64_t threads);
 // Lets the C library keep freed memory: a step frees and takes the same buffers again and again,

@@ -50,13 +50,10 @@ Json bench_step(const Config& config, const BenchArguments& arguments) {
   keep_freed_memory();
   const int threads = set_threads(config.train.threads);
   const at::Device device = resolve_device(config.train.device);
-  const at::ScalarType dtype =
-      config.train.precision == Precision::kFloat64 ? at::kDouble : at::kFloat;
-  LanguageModel model(config.model,
-                      {at::TensorOptions().dtype(dtype).device(device), config.train.ops, {}});
+  LanguageModel model(config.model, model_options(config, device));
   initialize(model.parameters(), config.model, config.run.seed);
   model.parameters().allocate_gradients();
-  AdamW optimizer(model.parameters(), config.optimizer);
+  AdamW optimizer(model.parameters(), config.optimizer, config.train.ops);
   const at::Tensor blocked = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
   const StepOptions options{config.train.micro_batch, config.data.intra_document_mask,
                             config.optimizer.grad_clip};

@@ -25,10 +25,10 @@ ModelInput model_input(const TokenBatch& batch, int64_t begin, int64_t end, bool
   input.targets =
       tokens.narrow(1, 1, positions).to(at::kLong).masked_fill(counted.eq(0), -1).to(device, true);
   if (document_mask && batch.has_document_breaks) {
-    input.document_start =
+    input.document_start = ops::DocumentStarts(
         view(batch.document_start.data() + begin * positions, {rows, positions}, at::kInt)
-            .to(at::kLong)
-            .to(device, true);
+            .to(at::kLong),
+        device);
   }
   return input;
 }

@@ -22,14 +22,16 @@ const ops::RopeTable& Backbone::rope(int64_t num_positions, const at::TensorOpti
   return rope_;
 }
 
-at::Tensor Backbone::forward(const ModelInput& input, OpsKind ops, BackboneSaved* saved) {
+at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& options,
+                             BackboneSaved* saved) {
   at::Tensor x = ops::embedding(store_[embedding_].value, input.ids);
-  SequenceContext context{rope(input.ids.size(1), x.options()), input.document_start, ops};
+  SequenceContext context{rope(input.ids.size(1), x.options()), input.document_start, options.ops,
+                          options.deterministic};
   if (saved != nullptr) saved->blocks.resize(blocks_.size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
     x = blocks_[i].forward(x, context, saved != nullptr ? &saved->blocks[i] : nullptr);
   }
-  auto norm = ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, ops);
+  auto norm = ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, options.ops);
   if (saved != nullptr) {
     saved->context = context;
     saved->x = x;
@@ -47,7 +49,7 @@ void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneS
   for (size_t i = blocks_.size(); i-- > 0;) {
     blocks_[i].backward(dx, context, std::move(saved.blocks[i]));
   }
-  ops::add_embedding_grad(dx, input.ids, store_[embedding_].grad);
+  ops::add_embedding_grad(dx, input.ids, store_[embedding_].grad, context.ops);
 }
 
 }  // namespace cplm

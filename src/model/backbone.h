@@ -18,7 +18,7 @@ class Backbone {
  public:
   Backbone(ParameterStore& store, const ModelConfig& config);
   // saved: null for a pass without backward.
-  at::Tensor forward(const ModelInput& input, OpsKind ops, BackboneSaved* saved);
+  at::Tensor forward(const ModelInput& input, const ModelOptions& options, BackboneSaved* saved);
   // dh: gradient of the hidden states; adds every gradient of the backbone, last layer first.
   void backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved);
   size_t embedding_index() const { return embedding_; }

@@ -36,9 +36,9 @@ Block::Block(ParameterStore& store, const ModelConfig& config, int64_t layer)
 at::Tensor Block::forward(const at::Tensor& x, const SequenceContext& context,
                           BlockSaved* saved) const {
   auto norm = ops::rms_norm(x, store_[input_norm_].value, eps_, context.ops);
-  at::Tensor x_mid =
-      mixer_->forward(norm.y, context, saved != nullptr ? &saved->mixer : nullptr).add_(x);
-  auto norm_mid = ops::rms_norm(x_mid, store_[mlp_norm_].value, eps_, context.ops);
+  const at::Tensor x_mid =
+      mixer_->forward(norm.y, context, saved != nullptr ? &saved->mixer : nullptr);
+  auto norm_mid = ops::add_rms_norm(x_mid, x, store_[mlp_norm_].value, eps_, context.ops);
   const at::Tensor gate_up = ops::linear(norm_mid.y, store_.stacked_value(gate_up_, 2));
   at::Tensor y = ops::linear(ops::swiglu(gate_up, context.ops), store_[down_].value).add_(x_mid);
   if (saved != nullptr) {

@@ -52,11 +52,15 @@ class CopyHead : public Head {
                         const at::Tensor& dh);
   ops::CpScoreInput score_input(const CopyProjection& p, const ModelInput& input) const;
   const ops::RopeTable& rope(int64_t positions, const at::TensorOptions& options);
+  ops::LinearCrossEntropyInput lm_input(const at::Tensor& h, const ModelInput& input) const {
+    return {flat_rows(h), store_[lm_].value, input.targets.reshape(-1), options_.chunks.vocabulary};
+  }
   at::Tensor wide(const at::Tensor& x) const {
     return x.to(ops::accumulation_dtype(x.scalar_type()));
   }
+  // The <copy> vector and the sink are taken from their masters: both scores stay exact.
   at::Tensor copy_logit(const at::Tensor& rows) const {
-    return wide(rows).mv(wide(store_[copy_token_].value));
+    return wide(rows).mv(store_[copy_token_].master);
   }
 
   ParameterStore& store_;
@@ -88,7 +92,7 @@ CopyProjection CopyHead::project(const at::Tensor& h) {
     p.k_rstd = k_norm.rstd;
   }
   p.q_sink = q;
-  p.sink_score = wide(q).mv(wide(store_[sink_].value)).mul_(scale_);
+  p.sink_score = wide(q).mv(store_[sink_].master).mul_(scale_);
   p.q = q.reshape(h.sizes());
   p.k = k.reshape(h.sizes());
   if (config_.copy.rope) {
@@ -113,7 +117,7 @@ void CopyHead::project_backward(const CopyProjection& p, const at::Tensor& h, co
   const at::Tensor dq_rows = flat_rows(dq), dk_rows = flat_rows(dk);
   const at::Tensor scaled = grad_sink_score.mul(scale_);
   store_[sink_].grad.add_(wide(p.q_sink).t().mv(scaled));
-  dq_rows.add_(scaled.unsqueeze(1).mul(store_[sink_].value));  // rank one
+  dq_rows.add_(scaled.unsqueeze(1).mul(store_[sink_].master));  // rank one
   at::Tensor draw = at::zeros_like(p.raw);
   if (config_.copy.qk_norm) {
     const auto undo = [&](const at::Tensor& dy, int64_t first, const at::Tensor& rstd) {
@@ -144,54 +148,31 @@ ops::CpScoreInput CopyHead::score_input(const CopyProjection& p, const ModelInpu
 
 at::Tensor CopyHead::forward_backward(const at::Tensor& h, const ModelInput& input,
                                       double target_weight, const at::Tensor& dh) {
-  const at::Tensor rows_h = flat_rows(h), targets = input.targets.reshape(-1);
+  const at::Tensor rows_h = flat_rows(h);
   const CopyProjection p = project(h);
   const ops::CpScoreInput in = score_input(p, input);
   const ops::CpScores scores = ops::cp_score(in, options_.ops);
-  const at::Tensor context_lse = scores.context_lse.view(-1), match_lse = scores.match_lse.view(-1);
-  const at::Tensor logit_c = copy_logit(rows_h);
-  const at::Tensor row_weight = targets.ge(0).to(logit_c.scalar_type()).mul_(target_weight);
+  const ops::LossRows rows = ops::linear_cross_entropy_forward_backward(
+      lm_input(h, input),
+      {copy_logit(rows_h), scores.context_lse.view(-1), scores.match_lse.view(-1), p.sink_score},
+      target_weight, flat_rows(dh), store_[lm_].grad, options_.ops);
 
-  ops::MixtureResult all;  // gathered over the chunks
-  all.log_prob = at::zeros_like(logit_c);
-  all.grad_copy_logit = at::zeros_like(logit_c);
-  all.grad_context_lse = at::zeros_like(logit_c);
-  all.grad_match_lse = at::zeros_like(logit_c);
-  all.grad_sink_score = at::zeros_like(logit_c);
-  const auto row_grad = [&](int64_t begin, int64_t end, const ops::VocabRows& rows) {
-    const auto part = [&](const at::Tensor& x) { return x.slice(0, begin, end); };
-    const ops::MixtureResult chunk =
-        ops::mixture_forward_backward({rows.vocab_lse, rows.target_logit, part(logit_c),
-                                       part(context_lse), part(match_lse), part(p.sink_score)},
-                                      part(row_weight));
-    part(all.log_prob).copy_(chunk.log_prob);
-    part(all.grad_copy_logit).copy_(chunk.grad_copy_logit);
-    part(all.grad_context_lse).copy_(chunk.grad_context_lse);
-    part(all.grad_match_lse).copy_(chunk.grad_match_lse);
-    part(all.grad_sink_score).copy_(chunk.grad_sink_score);
-    return std::pair{chunk.grad_vocab_lse, chunk.grad_target_logit};
-  };
-  ops::linear_cross_entropy_forward_backward(rows_h, store_[lm_].value, targets,
-                                             options_.chunks.vocabulary, row_grad, flat_rows(dh),
-                                             store_[lm_].grad, options_.ops);
-
-  store_[copy_token_].grad.add_(wide(rows_h).t().mv(all.grad_copy_logit));
+  store_[copy_token_].grad.add_(wide(rows_h).t().mv(rows.grad.copy_logit));
   if (config_.copy.stop_gradient != StopGradient::kScoresAndGate) {
-    flat_rows(dh).add_(all.grad_copy_logit.unsqueeze(1).mul(store_[copy_token_].value));
+    flat_rows(dh).add_(rows.grad.copy_logit.unsqueeze(1).mul(store_[copy_token_].master));
   }
   const auto [dq, dk] =
-      ops::cp_score_backward(in, scores, all.grad_context_lse.view(input.ids.sizes()),
-                             all.grad_match_lse.view(input.ids.sizes()), options_.ops);
-  project_backward(p, h, dq, dk, all.grad_sink_score, dh);
-  return all.log_prob.view(input.targets.sizes());
+      ops::cp_score_backward(in, scores, rows.grad.context_lse.view(input.ids.sizes()),
+                             rows.grad.match_lse.view(input.ids.sizes()), options_.ops);
+  project_backward(p, h, dq, dk, rows.grad.sink_score, dh);
+  return rows.log_prob.view(input.targets.sizes());
 }
 
 PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
   const at::Tensor rows_h = flat_rows(h), targets = input.targets.reshape(-1);
   const CopyProjection p = project(h);
   const ops::CpScores scores = ops::cp_score(score_input(p, input), options_.ops);
-  const ops::VocabRows rows = ops::linear_cross_entropy(rows_h, store_[lm_].value, targets,
-                                                        options_.chunks.vocabulary, options_.ops);
+  const ops::VocabRows rows = ops::linear_cross_entropy(lm_input(h, input), options_.ops);
   const ops::MixtureInput mixture{rows.vocab_lse,
                                   rows.target_logit,
                                   copy_logit(rows_h),
@@ -212,7 +193,7 @@ at::Tensor CopyHead::distribution(const at::Tensor& h, const ModelInput& input, 
                                   int64_t begin, int64_t end, CopyMode mode) {
   const auto part = [&](const at::Tensor& x) { return x.select(0, sequence).slice(0, begin, end); };
   const at::Tensor rows_h = part(h);
-  const at::Tensor logits = wide(ops::linear(rows_h, store_[lm_].value));
+  const at::Tensor logits = ops::lm_logits(rows_h, store_[lm_].value);
   const at::Tensor lm = logits.softmax(-1);
   if (mode == CopyMode::kNoCopy) return lm;
 

@@ -1,5 +1,4 @@
 // The plain LM head: softmax over the V real tokens.
-#include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,29 +16,16 @@ class VanillaHead : public Head {
 
   at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input, double target_weight,
                               const at::Tensor& dh) override {
-    const at::Tensor targets = input.targets.reshape(-1);
-    const at::Tensor counted = targets.ge(0);
-    const at::Tensor log_prob =
-        at::empty({targets.size(0)}, h.options().dtype(ops::accumulation_dtype(h.scalar_type())));
-    const at::Tensor weight = counted.to(log_prob.scalar_type()).mul_(target_weight);
-    const auto row_grad = [&](int64_t begin, int64_t end, const ops::VocabRows& rows) {
-      log_prob.slice(0, begin, end)
-          .copy_(select(counted.slice(0, begin, end), rows.target_logit.sub(rows.vocab_lse)));
-      const at::Tensor w = weight.slice(0, begin, end);
-      return std::pair{w, w.neg()};
-    };
-    ops::linear_cross_entropy_forward_backward(rows_of(h), store_[lm_].value, targets,
-                                               options_.chunks.vocabulary, row_grad, rows_of(dh),
-                                               store_[lm_].grad, options_.ops);
-    return log_prob.view(input.targets.sizes());
+    const ops::LossRows rows = ops::linear_cross_entropy_forward_backward(
+        lm_input(h, input), {}, target_weight, rows_of(dh), store_[lm_].grad, options_.ops);
+    return rows.log_prob.view(input.targets.sizes());
   }
 
   PositionScores score(const at::Tensor& h, const ModelInput& input) override {
-    const at::Tensor targets = input.targets.reshape(-1);
-    const ops::VocabRows rows = ops::linear_cross_entropy(rows_of(h), store_[lm_].value, targets,
-                                                          options_.chunks.vocabulary, options_.ops);
+    const ops::VocabRows rows = ops::linear_cross_entropy(lm_input(h, input), options_.ops);
     const at::Tensor log_prob =
-        select(targets.ge(0), rows.target_logit.sub(rows.vocab_lse)).view(input.targets.sizes());
+        select(input.targets.reshape(-1).ge(0), rows.target_logit.sub(rows.vocab_lse))
+            .view(input.targets.sizes());
     return {log_prob, log_prob, {}, {}, {}};
   }
 
@@ -48,12 +34,13 @@ class VanillaHead : public Head {
     CPLM_CHECK(mode != CopyMode::kForceCopy,
                "[model.head] force_copy needs a model with head: cplm");
     const at::Tensor rows = h.select(0, sequence).slice(0, begin, end);
-    return ops::linear(rows, store_[lm_].value)
-        .to(ops::accumulation_dtype(h.scalar_type()))
-        .softmax(-1);
+    return ops::lm_logits(rows, store_[lm_].value).softmax(-1);
   }
 
  private:
+  ops::LinearCrossEntropyInput lm_input(const at::Tensor& h, const ModelInput& input) const {
+    return {rows_of(h), store_[lm_].value, input.targets.reshape(-1), options_.chunks.vocabulary};
+  }
   static at::Tensor rows_of(const at::Tensor& h) { return h.view({-1, h.size(-1)}); }
   static at::Tensor select(const at::Tensor& counted, const at::Tensor& x) {
     return at::where(counted, x, at::zeros({}, x.options()));

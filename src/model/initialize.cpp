@@ -32,21 +32,22 @@ void fill_normal(double* out, int64_t numel, uint64_t key, double std) {
 
 }  // namespace
 
-void initialize(const ParameterStore& parameters, const ModelConfig& config, uint64_t seed) {
+void initialize(ParameterStore& parameters, const ModelConfig& config, uint64_t seed) {
   const double residual = std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   for (const Parameter& p : parameters.all()) {
     if (p.init == Init::kOne) {
-      p.value.fill_(1.0);
+      p.master.fill_(1.0);
     } else if (p.init == Init::kZero) {
-      p.value.zero_();
+      p.master.zero_();
     } else {
       const double std =
           p.init == Init::kNormal ? config.initializer_range : config.initializer_range / residual;
       const at::Tensor values = at::empty({p.numel}, at::TensorOptions().dtype(at::kDouble));
       fill_normal(values.mutable_data_ptr<double>(), p.numel, mix64(seed ^ hash_name(p.name)), std);
-      p.value.copy_(values.view(p.shape));
+      p.master.copy_(values.view(p.shape));
     }
   }
+  parameters.round_values();
 }
 
 }  // namespace cplm

@@ -44,7 +44,7 @@ LanguageModel::~LanguageModel() = default;
 
 at::Tensor LanguageModel::forward_backward(const ModelInput& input, double target_weight) {
   BackboneSaved saved;
-  const at::Tensor h = backbone_->forward(input, options_.ops, &saved);
+  const at::Tensor h = backbone_->forward(input, options_, &saved);
   const at::Tensor dh = at::empty_like(h);
   const at::Tensor log_prob = head_->forward_backward(h, input, target_weight, dh);
   backbone_->backward(input, dh, std::move(saved));
@@ -56,7 +56,7 @@ PositionScores LanguageModel::score(const ModelInput& input) {
 }
 
 at::Tensor LanguageModel::hidden(const ModelInput& input) {
-  return backbone_->forward(input, options_.ops, nullptr);
+  return backbone_->forward(input, options_, nullptr);
 }
 
 at::Tensor LanguageModel::distribution(const at::Tensor& hidden, const ModelInput& input,

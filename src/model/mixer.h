@@ -12,9 +12,10 @@ namespace cplm {
 
 // What all layers of one pass share.
 struct SequenceContext {
-  ops::RopeTable rope;        // at least T positions
-  at::Tensor document_start;  // int64 [B, T] or undefined
+  ops::RopeTable rope;  // at least T positions
+  ops::DocumentStarts document_start;
   OpsKind ops = OpsKind::kFused;
+  bool deterministic = true;
 };
 
 // What a mixer keeps from forward for backward; its own kind knows the contents.

@@ -68,7 +68,8 @@ class AttentionMixer : public Mixer {
   }
   at::Tensor rotated(const at::Tensor& qkv) const { return qkv.narrow(2, 0, heads_ + key_heads_); }
   ops::AttentionInput input(const AttentionSaved& kept, const SequenceContext& context) const {
-    return {queries(kept.qkv), keys(kept.qkv), values(kept.qkv), context.document_start, window_};
+    return {queries(kept.qkv),      keys(kept.qkv), values(kept.qkv),
+            context.document_start, window_,        context.deterministic};
   }
 
   ParameterStore& store_;

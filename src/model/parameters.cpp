@@ -24,7 +24,8 @@ size_t ParameterStore::add(const std::vector<Spec>& group) {
   const size_t first = parameters_.size();
   flat_size_ = (flat_size_ + kAlignment - 1) / kAlignment * kAlignment;
   for (const Spec& spec : group) {
-    Parameter parameter{spec.name, spec.shape, spec.init, {}, {}, flat_size_, count(spec.shape)};
+    Parameter parameter{spec.name, spec.shape, spec.init,  {},
+                        {},        {},         flat_size_, count(spec.shape)};
     flat_size_ += parameter.numel;
     parameters_.push_back(std::move(parameter));
   }
@@ -33,13 +34,23 @@ size_t ParameterStore::add(const std::vector<Spec>& group) {
 
 void ParameterStore::allocate(const at::TensorOptions& options) {
   flat_value_ = at::zeros({flat_size_}, options);
-  for (Parameter& p : parameters_) p.value = flat_value_.narrow(0, p.offset, p.numel).view(p.shape);
+  const auto dtype = ops::accumulation_dtype(flat_value_.scalar_type());
+  flat_master_ = dtype == flat_value_.scalar_type()
+                     ? flat_value_
+                     : at::zeros({flat_size_}, flat_value_.options().dtype(dtype));
+  for (Parameter& p : parameters_) {
+    p.value = flat_value_.narrow(0, p.offset, p.numel).view(p.shape);
+    p.master = flat_master_.narrow(0, p.offset, p.numel).view(p.shape);
+  }
 }
 
 void ParameterStore::allocate_gradients() {
-  const auto dtype = ops::accumulation_dtype(flat_value_.scalar_type());
-  flat_grad_ = at::zeros({flat_size_}, flat_value_.options().dtype(dtype));
+  flat_grad_ = at::zeros({flat_size_}, flat_master_.options());
   for (Parameter& p : parameters_) p.grad = flat_grad_.narrow(0, p.offset, p.numel).view(p.shape);
+}
+
+void ParameterStore::round_values() {
+  if (!flat_value_.is_same(flat_master_)) flat_value_.copy_(flat_master_);
 }
 
 void ParameterStore::release_gradients() {

@@ -1,17 +1,19 @@
 // Causal, windowed, document-masked attention with grouped queries: query blocks against the key
-// range they can see, so cost and memory follow the window. Matrix products by ATen; the rows
-// between them composed of ATen ops, or the CPU's fused rows.
+// range they can see, so cost and memory follow the window. The rows between the matrix products
+// are composed of ATen ops, or the CPU's fused rows; flash attention (attention_flash.h) where it
+// fits.
 #include <ATen/ops/arange.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "cplm/base.h"
-#include "cplm/ops.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/attention_flash.h"
+#include "ops/cpu/cpu_backend.h"
+#include "ops/matmul.h"
 
 namespace cplm::ops {
 namespace {
@@ -44,7 +46,7 @@ at::Tensor hidden_keys(const AttentionInput& in, const Block& block) {
   hidden = hidden.unsqueeze(0);
   if (in.document_start.defined()) {
     const at::Tensor start =
-        in.document_start.narrow(1, block.query_begin, block.queries()).unsqueeze(-1);
+        in.document_start.device().narrow(1, block.query_begin, block.queries()).unsqueeze(-1);
     hidden = hidden.logical_or(key.unsqueeze(0).lt(start));
   }
   return hidden.unsqueeze(1);
@@ -84,7 +86,7 @@ at::Tensor block_scores(const AttentionInput& in, const Block& block, const at::
                         const at::Tensor& k) {
   const int64_t batch = in.k.size(0);
   at::Tensor scores =
-      at::bmm(q, k.transpose(1, 2)).to(accumulation_dtype(q.scalar_type())).mul_(scale_of(in));
+      matmul(q, k.transpose(1, 2), accumulation_dtype(q.scalar_type())).mul_(scale_of(in));
   scores.view({batch, in.q.size(2), block.queries(), block.keys()})
       .masked_fill_(hidden_keys(in, block), -std::numeric_limits<double>::infinity());
   return scores;
@@ -95,8 +97,7 @@ cpu::KeyRanges key_ranges(const AttentionInput& in, const Block& block) {
   cpu::KeyRanges ranges;
   ranges.heads = in.q.size(2);
   ranges.queries = block.queries();
-  const at::Tensor starts =
-      in.document_start.defined() ? in.document_start.contiguous() : at::Tensor();
+  const at::Tensor& starts = in.document_start.host();
   for (int64_t b = 0; b < in.q.size(0); ++b) {
     for (int64_t t = block.query_begin; t < block.query_end; ++t) {
       int64_t first = in.window > 0 ? std::max<int64_t>(0, t - in.window + 1) : 0;
@@ -110,48 +111,43 @@ cpu::KeyRanges key_ranges(const AttentionInput& in, const Block& block) {
   return ranges;
 }
 
+bool has_fused_rows(const AttentionInput& in, OpsKind path) {
+  const Backend* rows = rows_of(in.q, path);
+  return rows != nullptr && rows->has_attention_rows(in.q.scalar_type());
+}
+
 struct BlockWeights {
-  at::Tensor weights;  // softmax over the visible keys [B*K, G*queries, keys]
+  at::Tensor weights;  // softmax over the visible keys [B*K, G*queries, keys], q's dtype
   at::Tensor lse;      // [B*K, G*queries] accumulation dtype
 };
 
 BlockWeights block_softmax(const AttentionInput& in, const Block& block, const at::Tensor& q,
                            const at::Tensor& k, OpsKind path) {
-  if (!cpu::has_body(q, path)) {
+  if (!has_fused_rows(in, path)) {
     at::Tensor scores = block_scores(in, block, q, k);
     const at::Tensor lse = scores.logsumexp(-1, true);
     return {scores.sub_(lse).exp_().to(q.scalar_type()), lse.squeeze(-1)};
   }
-  BlockWeights out{at::bmm(q, k.transpose(1, 2)), at::empty({q.size(0), q.size(1)}, q.options())};
-  cpu::with_type(q, [&](auto type) {
-    using T = decltype(type);
-    cpu::softmax_rows(out.weights.mutable_data_ptr<T>(), q.size(0) * q.size(1), block.keys(),
-                      key_ranges(in, block), scale_of(in), out.lse.mutable_data_ptr<T>());
-  });
+  BlockWeights out{matmul(q, k.transpose(1, 2), q.scalar_type()),
+                   at::empty({q.size(0), q.size(1)}, q.options())};
+  cpu::softmax_rows(out.weights, key_ranges(in, block), scale_of(in), out.lse);
   return out;
 }
 
-// lse, delta [B*K, G*queries] as saved or computed for the block's rows; delta = sum of dout * out.
-// Returns the weights again and d loss / d (q . k), from d loss / d weight.
+// lse, delta [B*K, G*queries] as saved or computed for the block's rows; delta = sum of dout * out;
+// dweights = d loss / d weight. All three in the accumulation dtype. Returns the weights again and
+// d loss / d (q . k), in q's dtype.
 std::pair<at::Tensor, at::Tensor> block_softmax_backward(
     const AttentionInput& in, const Block& block, const at::Tensor& q, const at::Tensor& k,
     const at::Tensor& dweights, const at::Tensor& lse, const at::Tensor& delta, OpsKind path) {
-  if (!cpu::has_body(q, path)) {
+  if (!has_fused_rows(in, path)) {
     const at::Tensor weights = block_scores(in, block, q, k).sub_(lse.unsqueeze(-1)).exp_();
-    const at::Tensor dscores = dweights.to(weights.scalar_type())
-                                   .sub(delta.unsqueeze(-1))
-                                   .mul_(weights)
-                                   .mul_(scale_of(in))
-                                   .to(q.scalar_type());
+    const at::Tensor dscores =
+        dweights.sub(delta.unsqueeze(-1)).mul_(weights).mul_(scale_of(in)).to(q.scalar_type());
     return {weights.to(q.scalar_type()), dscores};
   }
-  const at::Tensor weights = at::bmm(q, k.transpose(1, 2));
-  cpu::with_type(q, [&](auto type) {
-    using T = decltype(type);
-    cpu::softmax_rows_backward(weights.mutable_data_ptr<T>(), dweights.mutable_data_ptr<T>(),
-                               q.size(0) * q.size(1), block.keys(), key_ranges(in, block),
-                               scale_of(in), lse.const_data_ptr<T>(), delta.const_data_ptr<T>());
-  });
+  const at::Tensor weights = matmul(q, k.transpose(1, 2), q.scalar_type());
+  cpu::softmax_rows_backward(weights, dweights, key_ranges(in, block), scale_of(in), lse, delta);
   return {weights, dweights};
 }
 
@@ -169,15 +165,17 @@ void check_input(const AttentionInput& in) {
 
 AttentionResult attention(const AttentionInput& in, OpsKind path) {
   check_input(in);
+  if (flash_fits(in, path)) return flash_attention(in);
   const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
   const int64_t key_heads = in.k.size(2);
   const auto wide = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
-  AttentionResult result{at::empty(in.q.sizes(), in.q.options()),
-                         at::empty({batch, heads, positions}, wide)};
+  AttentionResult result{
+      at::empty(in.q.sizes(), in.q.options()), at::empty({batch, heads, positions}, wide), {}, {}};
   for (const Block& block : make_blocks(positions, in.window)) {
     const BlockWeights part = block_softmax(in, block, group_queries(in.q, block, key_heads),
                                             block_keys(in.k, block), path);
-    ungroup_queries(at::bmm(part.weights, block_keys(in.v, block)), block, key_heads, result.out);
+    const at::Tensor out = matmul(part.weights, block_keys(in.v, block), result.out.scalar_type());
+    ungroup_queries(out, block, key_heads, result.out);
     result.lse.narrow(2, block.query_begin, block.queries())
         .copy_(part.lse.view({batch, heads, block.queries()}));
   }
@@ -187,10 +185,15 @@ AttentionResult attention(const AttentionInput& in, OpsKind path) {
 void attention_backward(const AttentionInput& in, const AttentionResult& result,
                         const at::Tensor& dout, const at::Tensor& dq, const at::Tensor& dk,
                         const at::Tensor& dv, OpsKind path) {
+  if (flash_fits(in, path)) return flash_attention_backward(in, result, dout, dq, dk, dv);
   const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
   const int64_t key_heads = in.k.size(2), head_dim = in.q.size(3), group = heads / key_heads;
-  dk.zero_();
-  dv.zero_();
+  const at::ScalarType wide = accumulation_dtype(in.q.scalar_type());
+  // Keys gather their gradient over the blocks that see them, in the accumulation dtype.
+  const at::Tensor wide_dk =
+      dk.scalar_type() == wide ? dk.zero_() : at::zeros(dk.sizes(), dk.options().dtype(wide));
+  const at::Tensor wide_dv =
+      dv.scalar_type() == wide ? dv.zero_() : at::zeros(dv.sizes(), dv.options().dtype(wide));
   const auto add_keys = [&](const at::Tensor& sum, const Block& block, const at::Tensor& part) {
     sum.narrow(1, block.key_begin, block.keys())
         .add_(part.view({batch, key_heads, block.keys(), head_dim}).permute({0, 2, 1, 3}));
@@ -201,15 +204,17 @@ void attention_backward(const AttentionInput& in, const AttentionResult& result,
     const at::Tensor lse = result.lse.narrow(2, block.query_begin, block.queries())
                                .reshape({batch * key_heads, group * block.queries()})
                                .contiguous();
-    const at::Tensor delta = dout_block.mul(group_queries(result.out, block, key_heads))
-                                 .sum(-1, false, result.lse.scalar_type());
-    const at::Tensor dweights = at::bmm(dout_block, block_keys(in.v, block).transpose(1, 2));
+    const at::Tensor delta =
+        dout_block.to(wide).mul(group_queries(result.out, block, key_heads)).sum(-1);
+    const at::Tensor dweights = matmul(dout_block, block_keys(in.v, block).transpose(1, 2), wide);
     const auto [weights, dscores] =
         block_softmax_backward(in, block, q, k, dweights, lse, delta, path);
-    add_keys(dv, block, at::bmm(weights.transpose(1, 2), dout_block));
-    ungroup_queries(at::bmm(dscores, k), block, key_heads, dq);
-    add_keys(dk, block, at::bmm(dscores.transpose(1, 2), q));
+    add_keys(wide_dv, block, matmul(weights.transpose(1, 2), dout_block, wide));
+    ungroup_queries(matmul(dscores, k, in.q.scalar_type()), block, key_heads, dq);
+    add_keys(wide_dk, block, matmul(dscores.transpose(1, 2), q, wide));
   }
+  if (!wide_dk.is_same(dk)) dk.copy_(wide_dk);
+  if (!wide_dv.is_same(dv)) dv.copy_(wide_dv);
 }
 
 }  // namespace cplm::ops

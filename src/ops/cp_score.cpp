@@ -2,140 +2,95 @@
 // tiles of query rows against the keys those rows may see: no T x T tensor.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "cplm/base.h"
-#include "cplm/ops.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/matmul.h"
 
 namespace cplm::ops {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-struct Tile {
-  int64_t sequence, begin, end;  // rows [begin, end), keys [0, end)
-};
-
 double scale_of(const CpScoreInput& in) {
   return 1.0 / std::sqrt(static_cast<double>(in.q.size(2)));
 }
 
-// q . k of every pair, [rows, keys].
-at::Tensor raw_scores(const CpScoreInput& in, const Tile& tile) {
-  const at::Tensor q = in.q.select(0, tile.sequence).slice(0, tile.begin, tile.end);
-  return at::mm(q, in.k.select(0, tile.sequence).slice(0, 0, tile.end).t());
+// The tile's rows of x [B, T, ...], as [count, rows, ...].
+at::Tensor rows_in(const at::Tensor& x, const CopyTile& tile) {
+  return x.narrow(0, tile.sequence, tile.count).narrow(1, tile.begin, tile.rows());
 }
 
-// The contiguous range of keys that each row may point at.
-cpu::KeyRanges key_ranges(const CpScoreInput& in, const Tile& tile) {
-  cpu::KeyRanges ranges;
-  ranges.queries = tile.end - tile.begin;
-  const at::Tensor starts = in.document_start.defined()
-                                ? in.document_start.select(0, tile.sequence).contiguous()
-                                : at::Tensor();
-  for (int64_t t = tile.begin; t < tile.end; ++t) {
-    const int64_t begin = starts.defined() ? starts.const_data_ptr<int64_t>()[t] : 0;
-    ranges.begin.push_back(static_cast<int32_t>(begin));
-    ranges.end.push_back(static_cast<int32_t>(std::max(begin, in.include_current ? t + 1 : t)));
-  }
-  return ranges;
+at::Tensor keys_in(const at::Tensor& x, const CopyTile& tile) {
+  return x.narrow(0, tile.sequence, tile.count).narrow(1, tile.key_begin, tile.keys());
 }
 
-// Scaled scores [rows, keys], -inf where the key is not allowed.
-at::Tensor tile_scores(const CpScoreInput& in, const Tile& tile) {
-  at::Tensor scores =
-      raw_scores(in, tile).to(accumulation_dtype(in.q.scalar_type())).mul_(scale_of(in));
+// Matrices of one sequence go to the products as matrices.
+at::Tensor as_matrix(const at::Tensor& x) { return x.size(0) == 1 ? x.select(0, 0) : x; }
+
+// q . k of every pair, [count, rows, keys] in the accumulation dtype.
+at::Tensor tile_products(const CpScoreInput& in, const CopyTile& tile) {
+  const auto options = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
+  at::Tensor products = at::empty({tile.count, tile.rows(), tile.keys()}, options);
+  matmul_into(as_matrix(products), as_matrix(rows_in(in.q, tile)),
+              as_matrix(keys_in(in.k, tile)).transpose(-1, -2));
+  return products;
+}
+
+// Scaled scores [count, rows, keys], -inf where the key is not allowed.
+at::Tensor tile_scores(const CpScoreInput& in, const CopyTile& tile) {
+  const at::Tensor scores = tile_products(in, tile).mul_(scale_of(in));
   const auto options = in.ids.options();
   const at::Tensor row = at::arange(tile.begin, tile.end, options).unsqueeze(1);
-  const at::Tensor key = at::arange(0, tile.end, options).unsqueeze(0);
-  at::Tensor hidden = in.include_current ? key.gt(row) : key.ge(row);
+  const at::Tensor key = at::arange(tile.key_begin, tile.end, options).unsqueeze(0);
+  at::Tensor hidden = (in.include_current ? key.gt(row) : key.ge(row)).unsqueeze(0);
   if (in.document_start.defined()) {
-    const at::Tensor start =
-        in.document_start.select(0, tile.sequence).slice(0, tile.begin, tile.end).unsqueeze(1);
-    hidden.logical_or_(key.lt(start));
+    hidden = hidden.logical_or(
+        key.unsqueeze(0).lt(rows_in(in.document_start.device(), tile).unsqueeze(2)));
   }
   return scores.masked_fill_(hidden, kMinusInfinity);
 }
 
-// bool [rows, keys]: the key's token is the row's target (-1 matches none).
-at::Tensor tile_matches(const CpScoreInput& in, const Tile& tile) {
-  const at::Tensor ids = in.ids.select(0, tile.sequence).slice(0, 0, tile.end);
-  const at::Tensor targets = in.targets.select(0, tile.sequence).slice(0, tile.begin, tile.end);
-  return targets.unsqueeze(1).eq(ids.unsqueeze(0));
+// bool [count, rows, keys]: the key's token is the row's target (-1 matches none).
+at::Tensor tile_matches(const CpScoreInput& in, const CopyTile& tile) {
+  return rows_in(in.targets, tile).unsqueeze(2).eq(keys_in(in.ids, tile).unsqueeze(1));
+}
+
+// The first key that any row of the tile may see, on a boundary of 8 keys.
+int64_t first_key(const CpScoreInput& in, const CopyTile& tile) {
+  if (!in.document_start.defined()) return 0;
+  const at::Tensor& starts = in.document_start.host();
+  int64_t first = tile.begin;  // starts rise along a row: its first is the least
+  for (int64_t b = tile.sequence; b < tile.sequence + tile.count; ++b) {
+    first = std::min(first, starts.const_data_ptr<int64_t>()[b * starts.size(1) + tile.begin]);
+  }
+  return first / 8 * 8;
 }
 
 template <class Body>
 void for_each_tile(const CpScoreInput& in, const Body& body) {
-  const int64_t positions = in.q.size(1);
-  const int64_t rows = in.block_rows > 0 ? in.block_rows : 256;
-  for (int64_t sequence = 0; sequence < in.q.size(0); ++sequence) {
-    for (int64_t begin = 0; begin < positions; begin += rows) {
-      body(Tile{sequence, begin, std::min(begin + rows, positions)});
+  CopyTile largest = backend_of(in.q).largest_copy_tile(in);
+  if (in.block_rows > 0) largest.end = in.block_rows;
+  const int64_t batch = in.q.size(0), positions = in.q.size(1);
+  for (int64_t sequence = 0; sequence < batch; sequence += largest.count) {
+    for (int64_t begin = 0; begin < positions; begin += largest.rows()) {
+      CopyTile tile{sequence, std::min(largest.count, batch - sequence), begin,
+                    std::min(begin + largest.rows(), positions), 0};
+      tile.key_begin = first_key(in, tile);
+      body(tile);
     }
   }
 }
 
-at::Tensor rows_of(const at::Tensor& x, const Tile& tile) {
-  return x.select(0, tile.sequence).slice(0, tile.begin, tile.end);
-}
-
-// Row pointers of one tile for the CPU's fused bodies.
-template <class T>
-struct TileRows {
-  TileRows(const CpScoreInput& in, const Tile& tile)
-      : ranges(key_ranges(in, tile)),
-        ids(in.ids.select(0, tile.sequence).contiguous()),
-        targets(rows_of(in.targets, tile).contiguous()) {}
-  const int64_t* id_data() const { return ids.const_data_ptr<int64_t>(); }
-  const int64_t* target_data() const { return targets.const_data_ptr<int64_t>(); }
-  cpu::KeyRanges ranges;
-  at::Tensor ids, targets;
-};
-
-void fused_tile(const CpScoreInput& in, const Tile& tile, const CpScores& out) {
-  const at::Tensor scores = raw_scores(in, tile);
-  const at::Tensor context = rows_of(out.context_lse, tile), match = rows_of(out.match_lse, tile);
-  cpu::with_type(scores, [&](auto type) {
-    using T = decltype(type);
-    const TileRows<T> rows(in, tile);
-    cpu::copy_rows(scores.const_data_ptr<T>(), scores.size(0), scores.size(1), rows.ranges,
-                   scale_of(in), rows.id_data(), rows.target_data(), context.mutable_data_ptr<T>(),
-                   match.mutable_data_ptr<T>());
-  });
-}
-
-// d loss / d (q . k) of a tile.
-at::Tensor fused_tile_backward(const CpScoreInput& in, const Tile& tile, const CpScores& scores,
-                               const at::Tensor& grad_context_lse,
-                               const at::Tensor& grad_match_lse) {
-  const at::Tensor ds = raw_scores(in, tile);
-  const auto row_data = [&](const at::Tensor& x) { return rows_of(x, tile).contiguous(); };
-  const at::Tensor context = row_data(scores.context_lse), match = row_data(scores.match_lse);
-  const at::Tensor grad_context = row_data(grad_context_lse), grad_match = row_data(grad_match_lse);
-  cpu::with_type(ds, [&](auto type) {
-    using T = decltype(type);
-    const TileRows<T> rows(in, tile);
-    cpu::copy_rows_backward(ds.mutable_data_ptr<T>(), ds.size(0), ds.size(1), rows.ranges,
-                            scale_of(in), rows.id_data(), rows.target_data(),
-                            context.const_data_ptr<T>(), match.const_data_ptr<T>(),
-                            grad_context.const_data_ptr<T>(), grad_match.const_data_ptr<T>());
-  });
-  return ds;
-}
-
-at::Tensor composed_tile_backward(const CpScoreInput& in, const Tile& tile, const CpScores& scores,
-                                  const at::Tensor& grad_context_lse,
-                                  const at::Tensor& grad_match_lse) {
+at::Tensor composed_backward(const CpScoreInput& in, const CopyTile& tile, const CpScores& scores,
+                             const at::Tensor& grad_context_lse, const at::Tensor& grad_match_lse) {
   const at::Tensor a = tile_scores(in, tile);
-  const auto column = [&](const at::Tensor& x) { return rows_of(x, tile).unsqueeze(1); };
+  const auto column = [&](const at::Tensor& x) { return rows_in(x, tile).unsqueeze(2); };
   const at::Tensor zero = at::zeros({}, a.options());
   // Chosen, not multiplied: with nothing to match Lam is -inf and exp(a - Lam) is inf or nan.
   const at::Tensor allowed = a.ne(kMinusInfinity);
@@ -147,6 +102,19 @@ at::Tensor composed_tile_backward(const CpScoreInput& in, const Tile& tile, cons
   return ds.mul_(scale_of(in)).to(in.q.scalar_type());
 }
 
+// d loss / d (q . k) of a tile, in q's dtype.
+at::Tensor fused_backward(const Backend& rows, const CpScoreInput& in, const CopyTile& tile,
+                          const CpScores& scores, const at::Tensor& grad_context_lse,
+                          const at::Tensor& grad_match_lse) {
+  const at::Tensor products = tile_products(in, tile);
+  at::Tensor ds = products.scalar_type() == in.q.scalar_type()
+                      ? products
+                      : at::empty(products.sizes(), in.q.options());
+  rows.copy_rows_backward(in, tile, products, scale_of(in), scores, grad_context_lse,
+                          grad_match_lse, ds);
+  return ds;
+}
+
 void check_input(const CpScoreInput& in) {
   CPLM_CHECK(in.q.dim() == 3 && in.q.sizes() == in.k.sizes(),
              "[ops.cp_score] expected q and k of one shape [B, T, D], got ", in.q.sizes(), " and ",
@@ -156,19 +124,31 @@ void check_input(const CpScoreInput& in) {
              in.targets.sizes());
 }
 
+// The fused rows read ids and targets as int32: half the bytes beside the scores.
+CpScoreInput with_narrow_ids(const CpScoreInput& in) {
+  CpScoreInput narrow = in;
+  narrow.ids = in.ids.to(at::kInt).contiguous();
+  narrow.targets = in.targets.to(at::kInt).contiguous();
+  return narrow;
+}
+
 }  // namespace
 
 CpScores cp_score(const CpScoreInput& in, OpsKind path) {
   check_input(in);
   const auto wide = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
   CpScores out{at::empty(in.ids.sizes(), wide), at::empty(in.ids.sizes(), wide)};
-  for_each_tile(in, [&](const Tile& tile) {
-    if (cpu::has_body(in.q, path)) return fused_tile(in, tile, out);
+  const Backend* rows = rows_of(in.q, path);
+  const CpScoreInput narrow = rows != nullptr ? with_narrow_ids(in) : in;
+  for_each_tile(in, [&](const CopyTile& tile) {
+    if (rows != nullptr) {
+      return rows->copy_rows(narrow, tile, tile_products(in, tile), scale_of(in), out);
+    }
     const at::Tensor scores = tile_scores(in, tile);
-    rows_of(out.context_lse, tile).copy_(scores.logsumexp(-1));
+    rows_in(out.context_lse, tile).copy_(scores.logsumexp(-1));
     const at::Tensor matching =
         scores.masked_fill(tile_matches(in, tile).logical_not_(), kMinusInfinity);
-    rows_of(out.match_lse, tile).copy_(matching.logsumexp(-1));
+    rows_in(out.match_lse, tile).copy_(matching.logsumexp(-1));
   });
   return out;
 }
@@ -180,27 +160,27 @@ std::pair<at::Tensor, at::Tensor> cp_score_backward(const CpScoreInput& in, cons
   const at::ScalarType wide = accumulation_dtype(in.q.scalar_type());
   at::Tensor dq = at::empty(in.q.sizes(), in.q.options());
   at::Tensor dk = at::zeros(in.k.sizes(), in.k.options().dtype(wide));
-  for_each_tile(in, [&](const Tile& tile) {
+  const at::Tensor grad_m = grad_context_lse.contiguous(), grad_lam = grad_match_lse.contiguous();
+  const Backend* rows = rows_of(in.q, path);
+  const CpScoreInput narrow = rows != nullptr ? with_narrow_ids(in) : in;
+  for_each_tile(in, [&](const CopyTile& tile) {
     const at::Tensor ds =
-        cpu::has_body(in.q, path)
-            ? fused_tile_backward(in, tile, scores, grad_context_lse, grad_match_lse)
-            : composed_tile_backward(in, tile, scores, grad_context_lse, grad_match_lse);
-    at::Tensor dq_rows = rows_of(dq, tile);
-    at::mm_out(dq_rows, ds, in.k.select(0, tile.sequence).slice(0, 0, tile.end));
-    dk.select(0, tile.sequence)
-        .slice(0, 0, tile.end)
-        .addmm_(ds.t().to(wide), rows_of(in.q, tile).to(wide));
+        as_matrix(rows != nullptr ? fused_backward(*rows, narrow, tile, scores, grad_m, grad_lam)
+                                  : composed_backward(in, tile, scores, grad_m, grad_lam));
+    matmul_into(as_matrix(rows_in(dq, tile)), ds, as_matrix(keys_in(in.k, tile)));
+    matmul_into(as_matrix(keys_in(dk, tile)), ds.transpose(-1, -2), as_matrix(rows_in(in.q, tile)),
+                1.0);
   });
   return {dq, dk.to(in.k.scalar_type())};
 }
 
 at::Tensor cp_distribution(const CpScoreInput& in, const at::Tensor& context_lse, int64_t sequence,
                            int64_t begin, int64_t end, int64_t vocab_size) {
-  const Tile tile{sequence, begin, end};
-  const at::Tensor a = tile_scores(in, tile);
+  const CopyTile tile{sequence, 1, begin, end, 0};
+  const at::Tensor a = tile_scores(in, tile).select(0, 0);
+  const at::Tensor lse = rows_in(context_lse, tile).select(0, 0).unsqueeze(1);
   const at::Tensor weights =
-      at::where(a.ne(kMinusInfinity), a.sub(rows_of(context_lse, tile).unsqueeze(1)).exp_(),
-                at::zeros({}, a.options()));
+      at::where(a.ne(kMinusInfinity), a.sub(lse).exp_(), at::zeros({}, a.options()));
   at::Tensor mass = at::zeros({end - begin, vocab_size}, a.options());
   const at::Tensor ids = in.ids.select(0, sequence).slice(0, 0, end);
   return mass.scatter_add_(1, ids.unsqueeze(0).expand(weights.sizes()), weights);

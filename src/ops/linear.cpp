@@ -1,10 +1,7 @@
 // Matrix products of the step. Weight gradients accumulate straight into the parameter's gradient
 // (beta = 1), so no second tensor of a weight's size is ever made.
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
-
 #include "cplm/base.h"
-#include "cplm/ops.h"
+#include "ops/matmul.h"
 
 namespace cplm::ops {
 namespace {
@@ -25,22 +22,20 @@ at::ScalarType accumulation_dtype(at::ScalarType dtype) {
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
-  return with_last(at::mm(as_rows(x), weight.t()), x);
+  return with_last(matmul(as_rows(x), weight.t(), x.scalar_type()), x);
 }
 
 at::Tensor linear_input_grad(const at::Tensor& dy, const at::Tensor& weight) {
-  return with_last(at::mm(as_rows(dy), weight), dy);
+  return with_last(matmul(as_rows(dy), weight, dy.scalar_type()), dy);
 }
 
 void add_linear_input_grad(const at::Tensor& dy, const at::Tensor& weight, const at::Tensor& dx) {
   CPLM_CHECK(dx.is_contiguous(), "[ops.linear] expected a contiguous dx");
-  at::Tensor rows = as_rows(dx);
-  at::addmm_out(rows, rows, as_rows(dy), weight);
+  matmul_into(as_rows(dx), as_rows(dy), weight, 1.0);
 }
 
 void add_linear_weight_grad(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& dweight) {
-  at::Tensor target = dweight;
-  at::addmm_out(target, target, as_rows(dy).t(), as_rows(x));
+  matmul_into(dweight, as_rows(dy).t(), as_rows(x), 1.0);
 }
 
 }  // namespace cplm::ops

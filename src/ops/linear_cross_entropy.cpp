@@ -1,108 +1,139 @@
-// The LM head and its cross-entropy statistics by chunks of rows: logits of one chunk at a time in
-// a reused buffer; in training they are overwritten by their gradient at once, never recomputed.
-#include <ATen/ops/addmm.h>
+// The LM head and its loss by chunks of rows: logits of one chunk at a time in a reused buffer; in
+// training they are overwritten by their gradient at once, never recomputed.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 
 #include "cplm/base.h"
-#include "cplm/ops.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/matmul.h"
 
 namespace cplm::ops {
 namespace {
 
-// Logits of a chunk stay in a CPU's cache between their passes; but a chunk also reads and writes the
-// whole weight and its gradient, so it has at least 128 rows.
-int64_t rows_in_chunk(const at::Tensor& weight, int64_t num_rows, int64_t requested) {
-  const int64_t chunk_bytes = weight.is_cpu() ? int64_t{8} << 20 : int64_t{512} << 20;
-  const int64_t row_bytes = weight.size(0) * static_cast<int64_t>(weight.element_size());
-  const int64_t rows = requested > 0 ? requested : std::max<int64_t>(chunk_bytes / row_bytes, 128);
-  return std::max<int64_t>(1, std::min(rows, num_rows));
+at::TensorOptions wide_options(const at::Tensor& x) {
+  return x.options().dtype(accumulation_dtype(x.scalar_type()));
 }
 
-VocabRows row_statistics(const at::Tensor& logits, const at::Tensor& targets, OpsKind path) {
-  const at::ScalarType wide = accumulation_dtype(logits.scalar_type());
-  if (cpu::has_body(logits, path)) {
-    const VocabRows rows{at::empty({logits.size(0)}, logits.options()),
-                         at::empty({logits.size(0)}, logits.options())};
-    cpu::with_type(logits, [&](auto type) {
-      using T = decltype(type);
-      cpu::vocabulary_rows(logits.const_data_ptr<T>(), logits.size(0), logits.size(1),
-                           targets.const_data_ptr<int64_t>(), rows.vocab_lse.mutable_data_ptr<T>(),
-                           rows.target_logit.mutable_data_ptr<T>());
-    });
-    return rows;
+struct Chunk {
+  int64_t begin, end;
+  at::Tensor of(const at::Tensor& x) const { return x.defined() ? x.slice(0, begin, end) : x; }
+  CopyRows of(const CopyRows& x) const {
+    return {of(x.copy_logit), of(x.context_lse), of(x.match_lse), of(x.sink_score)};
   }
-  return {logits.to(wide).logsumexp(-1),
-          logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1).to(wide)};
+};
+
+int64_t rows_in_chunk(const LinearCrossEntropyInput& in) {
+  const int64_t chosen = backend_of(in.weight).vocabulary_chunk_rows(in.weight);
+  const int64_t rows = in.chunk_rows > 0 ? in.chunk_rows : chosen;
+  return std::max<int64_t>(1, std::min(rows, in.h.size(0)));
+}
+
+// body(chunk, logits [rows, V] in the accumulation dtype)
+template <class Body>
+void for_each_chunk(const LinearCrossEntropyInput& in, const Body& body) {
+  CPLM_CHECK(in.h.dim() == 2 && in.weight.dim() == 2 && in.h.size(1) == in.weight.size(1),
+             "[ops.linear_cross_entropy] expected h [N, D] and weight [V, D], got ", in.h.sizes(),
+             " and ", in.weight.sizes());
+  const int64_t rows = rows_in_chunk(in);
+  const at::Tensor buffer = at::empty({rows, in.weight.size(0)}, wide_options(in.h));
+  for (int64_t begin = 0; begin < in.h.size(0); begin += rows) {
+    const Chunk chunk{begin, std::min(begin + rows, in.h.size(0))};
+    const at::Tensor logits = buffer.narrow(0, 0, chunk.end - chunk.begin);
+    matmul_into(logits, chunk.of(in.h), in.weight.t());
+    body(chunk, logits);
+  }
+}
+
+VocabRows statistics(const at::Tensor& logits, const at::Tensor& targets) {
+  return {logits.logsumexp(-1), logits.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1)};
+}
+
+// The mixture between the statistics and the gradient; returns (g_u, g_ly).
+std::pair<at::Tensor, at::Tensor> composed_loss(const VocabRows& rows, const at::Tensor& targets,
+                                                const CopyRows& copy, double target_weight,
+                                                const LossRows& out) {
+  const at::Tensor counted = targets.ge(0);
+  const at::Tensor weight = counted.to(rows.vocab_lse.scalar_type()).mul_(target_weight);
+  if (!copy.defined()) {
+    out.log_prob.copy_(rows.target_logit.sub(rows.vocab_lse))
+        .masked_fill_(counted.logical_not(), 0);
+    return {weight, weight.neg()};
+  }
+  const MixtureResult mixture =
+      mixture_forward_backward({rows.vocab_lse, rows.target_logit, copy.copy_logit,
+                                copy.context_lse, copy.match_lse, copy.sink_score},
+                               weight);
+  out.log_prob.copy_(mixture.log_prob);
+  out.grad.copy_logit.copy_(mixture.grad_copy_logit);
+  out.grad.context_lse.copy_(mixture.grad_context_lse);
+  out.grad.match_lse.copy_(mixture.grad_match_lse);
+  out.grad.sink_score.copy_(mixture.grad_sink_score);
+  return {mixture.grad_vocab_lse, mixture.grad_target_logit};
 }
 
 // logits <- dL/dlogits, in place.
-void row_gradients(const at::Tensor& logits, const at::Tensor& targets, const VocabRows& rows,
-                   const at::Tensor& grad_lse, const at::Tensor& grad_target, OpsKind path) {
-  if (cpu::has_body(logits, path)) {
-    const at::Tensor lse_rows = grad_lse.contiguous(), target_rows = grad_target.contiguous();
-    cpu::with_type(logits, [&](auto type) {
-      using T = decltype(type);
-      cpu::vocabulary_rows_backward(logits.mutable_data_ptr<T>(), logits.size(0), logits.size(1),
-                                    targets.const_data_ptr<int64_t>(),
-                                    rows.vocab_lse.const_data_ptr<T>(),
-                                    lse_rows.const_data_ptr<T>(), target_rows.const_data_ptr<T>());
-    });
-    return;
-  }
+void composed_rows(const at::Tensor& logits, const at::Tensor& targets, const CopyRows& copy,
+                   double target_weight, const LossRows& out) {
+  const VocabRows rows = statistics(logits, targets);
+  const auto [grad_lse, grad_target] = composed_loss(rows, targets, copy, target_weight, out);
   logits.sub_(rows.vocab_lse.unsqueeze(1)).exp_().mul_(grad_lse.unsqueeze(1));
   // Rows without weight are chosen out, not multiplied: 0 * nan stays out of the weights.
-  logits.masked_fill_(grad_lse.eq(0).logical_and_(grad_target.eq(0)).unsqueeze(1), 0);
-  logits.scatter_add_(1, targets.clamp_min(0).unsqueeze(1),
-                      grad_target.to(logits.scalar_type()).unsqueeze(1));
+  logits.masked_fill_(targets.lt(0).unsqueeze(1), 0);
+  logits.scatter_add_(1, targets.clamp_min(0).unsqueeze(1), grad_target.unsqueeze(1));
 }
 
-template <class Body>
-void for_each_chunk(const at::Tensor& h, const at::Tensor& weight, int64_t chunk_rows,
-                    const Body& body) {
-  CPLM_CHECK(h.dim() == 2 && weight.dim() == 2 && h.size(1) == weight.size(1),
-             "[ops.linear_cross_entropy] expected h [N, D] and weight [V, D], got ", h.sizes(),
-             " and ", weight.sizes());
-  const int64_t rows = rows_in_chunk(weight, h.size(0), chunk_rows);
-  const at::Tensor buffer = at::empty({rows, weight.size(0)}, h.options());
-  for (int64_t begin = 0; begin < h.size(0); begin += rows) {
-    const int64_t end = std::min(begin + rows, h.size(0));
-    at::Tensor logits = buffer.narrow(0, 0, end - begin);
-    at::mm_out(logits, h.slice(0, begin, end), weight.t());
-    body(begin, end, logits);
-  }
+LossRows empty_loss_rows(const at::Tensor& h, bool copy) {
+  const auto make = [&] { return at::empty({h.size(0)}, wide_options(h)); };
+  LossRows out{make(), {}};
+  if (copy) out.grad = {make(), make(), make(), make()};
+  return out;
 }
 
 }  // namespace
 
-VocabRows linear_cross_entropy(const at::Tensor& h, const at::Tensor& weight,
-                               const at::Tensor& targets, int64_t chunk_rows, OpsKind path) {
-  const auto wide = h.options().dtype(accumulation_dtype(h.scalar_type()));
-  VocabRows out{at::empty({h.size(0)}, wide), at::empty({h.size(0)}, wide)};
-  for_each_chunk(h, weight, chunk_rows, [&](int64_t begin, int64_t end, const at::Tensor& logits) {
-    const VocabRows rows = row_statistics(logits, targets.slice(0, begin, end), path);
-    out.vocab_lse.slice(0, begin, end).copy_(rows.vocab_lse);
-    out.target_logit.slice(0, begin, end).copy_(rows.target_logit);
+at::Tensor lm_logits(const at::Tensor& h, const at::Tensor& weight) {
+  return matmul(h, weight.t(), accumulation_dtype(h.scalar_type()));
+}
+
+VocabRows linear_cross_entropy(const LinearCrossEntropyInput& in, OpsKind path) {
+  const VocabRows out{at::empty({in.h.size(0)}, wide_options(in.h)),
+                      at::empty({in.h.size(0)}, wide_options(in.h))};
+  const Backend* rows = rows_of(in.h, path);
+  for_each_chunk(in, [&](const Chunk& chunk, const at::Tensor& logits) {
+    const VocabRows part{chunk.of(out.vocab_lse), chunk.of(out.target_logit)};
+    if (rows != nullptr) return rows->vocabulary_rows(logits, chunk.of(in.targets), part);
+    const VocabRows composed = statistics(logits, chunk.of(in.targets));
+    part.vocab_lse.copy_(composed.vocab_lse);
+    part.target_logit.copy_(composed.target_logit);
   });
   return out;
 }
 
-void linear_cross_entropy_forward_backward(const at::Tensor& h, const at::Tensor& weight,
-                                           const at::Tensor& targets, int64_t chunk_rows,
-                                           const RowGrad& row_grad, const at::Tensor& dh,
-                                           const at::Tensor& dweight, OpsKind path) {
-  for_each_chunk(h, weight, chunk_rows, [&](int64_t begin, int64_t end, at::Tensor& logits) {
-    const at::Tensor chunk_targets = targets.slice(0, begin, end);
-    const VocabRows rows = row_statistics(logits, chunk_targets, path);
-    const auto [grad_lse, grad_target] = row_grad(begin, end, rows);
-    row_gradients(logits, chunk_targets, rows, grad_lse, grad_target, path);
-    at::Tensor dh_chunk = dh.slice(0, begin, end);
-    at::mm_out(dh_chunk, logits, weight);
-    add_linear_weight_grad(logits, h.slice(0, begin, end), dweight);
+LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& in,
+                                               const CopyRows& copy, double target_weight,
+                                               const at::Tensor& dh, const at::Tensor& dweight,
+                                               OpsKind path) {
+  const LossRows out = empty_loss_rows(in.h, copy.defined());
+  const Backend* rows = rows_of(in.h, path);
+  at::Tensor narrow;  // the gradient's own buffer where logits are wider than the dtype
+  for_each_chunk(in, [&](const Chunk& chunk, const at::Tensor& logits) {
+    const at::Tensor targets = chunk.of(in.targets);
+    const LossRows part{chunk.of(out.log_prob), chunk.of(out.grad)};
+    at::Tensor dlogits = logits;
+    if (in.h.scalar_type() != logits.scalar_type()) {
+      if (!narrow.defined()) narrow = at::empty(logits.sizes(), in.h.options());
+      dlogits = narrow.narrow(0, 0, logits.size(0));
+    }
+    if (rows != nullptr) {
+      rows->loss_rows(logits, targets, chunk.of(copy), target_weight, dlogits, part);
+    } else {
+      composed_rows(logits, targets, chunk.of(copy), target_weight, part);
+      if (!dlogits.is_same(logits)) dlogits.copy_(logits);
+    }
+    matmul_into(chunk.of(dh), dlogits, in.weight);
+    add_linear_weight_grad(dlogits, chunk.of(in.h), dweight);
   });
+  return out;
 }
 
 }  // namespace cplm::ops

@@ -1,8 +1,7 @@
-// RMSNorm forward and backward: composed of ATen ops, and the CPU's fused rows.
+// RMSNorm forward and backward: composed of ATen ops, and the devices' fused rows.
 #include <ATen/ops/empty.h>
 
-#include "cplm/ops.h"
-#include "ops/cpu/dispatch.h"
+#include "ops/backend.h"
 
 namespace cplm::ops {
 namespace {
@@ -11,74 +10,63 @@ at::Tensor normalised(const at::Tensor& x, const at::Tensor& rstd) {
   return x.to(rstd.scalar_type()).mul(rstd.view(x.sizes().slice(0, x.dim() - 1)).unsqueeze(-1));
 }
 
-// Rows of width D at one stride, as the fused bodies take them.
-struct Rows {
-  int64_t rows, width, stride;
-};
-
+// As [rows, D] with one stride between rows, which is all that the fused rows ask for.
 bool is_rows(const at::Tensor& x) {
   return x.is_contiguous() || (x.dim() == 2 && x.stride(1) == 1);
 }
 
-Rows rows_of(const at::Tensor& x) {
-  const int64_t width = x.size(-1);
-  return {width == 0 ? 0 : x.numel() / width, width, x.is_contiguous() ? width : x.stride(0)};
+at::Tensor as_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.view({-1, x.size(-1)}); }
+
+const Backend* rows_for(const at::Tensor& x, OpsKind path) {
+  return x.size(-1) > 0 && is_rows(x) ? rows_of(x, path) : nullptr;
 }
 
-template <class T>
-T* data_or_null(const at::Tensor& x) {
-  return x.defined() ? x.mutable_data_ptr<T>() : nullptr;
+RmsNormResult norm_rows(const Backend& rows, const at::Tensor& x, const at::Tensor& residual,
+                        const at::Tensor& weight, double eps) {
+  const at::ScalarType wide = accumulation_dtype(x.scalar_type());
+  RmsNormResult out{at::empty(x.sizes(), x.options()),
+                    at::empty({x.numel() / x.size(-1)}, x.options().dtype(wide))};
+  rows.rms_norm(as_rows(x), residual.defined() ? as_rows(residual) : residual, weight, eps,
+                as_rows(out.y), out.rstd);
+  return out;
 }
 
 }  // namespace
 
 RmsNormResult rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, OpsKind path) {
-  if (cpu::has_body(x, path) && is_rows(x)) {
-    const Rows in = rows_of(x);
-    const at::Tensor rstd = at::empty({in.rows}, x.options());
-    cpu::with_type(x, [&](auto type) {
-      using T = decltype(type);
-      cpu::rms_norm_statistics(x.const_data_ptr<T>(), in.rows, in.width, in.stride, eps,
-                               rstd.mutable_data_ptr<T>());
-    });
-    return {rms_norm_apply(x, rstd, weight, path), rstd};
-  }
+  if (const Backend* rows = rows_for(x, path)) return norm_rows(*rows, x, {}, weight, eps);
   const at::Tensor wide = x.to(accumulation_dtype(x.scalar_type()));
   const at::Tensor rstd = wide.square().mean(-1).add_(eps).rsqrt_().reshape(-1);
   return {rms_norm_apply(x, rstd, weight, path), rstd};
 }
 
+RmsNormResult add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
+                           const at::Tensor& weight, double eps, OpsKind path) {
+  if (const Backend* rows = rows_for(x, path); rows != nullptr && is_rows(residual)) {
+    return norm_rows(*rows, x, residual, weight, eps);
+  }
+  x.add_(residual);
+  return rms_norm(x, weight, eps, path);
+}
+
 at::Tensor rms_norm_apply(const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& weight,
                           OpsKind path) {
-  if (cpu::has_body(x, path) && is_rows(x)) {
-    const Rows in = rows_of(x);
-    const at::Tensor y = at::empty(x.sizes(), x.options());
-    cpu::with_type(x, [&](auto type) {
-      using T = decltype(type);
-      cpu::rms_norm_apply<T>(x.const_data_ptr<T>(), rstd.const_data_ptr<T>(),
-                             data_or_null<T>(weight), in.rows, in.width, in.stride,
-                             y.mutable_data_ptr<T>());
-    });
+  if (const Backend* rows = rows_for(x, path)) {
+    at::Tensor y = at::empty(x.sizes(), x.options());
+    rows->rms_norm_apply(as_rows(x), rstd, weight, as_rows(y));
     return y;
   }
-  at::Tensor y = normalised(x, rstd).to(x.scalar_type());
+  at::Tensor y = normalised(x, rstd);
   if (weight.defined()) y.mul_(weight);
-  return y;
+  return y.to(x.scalar_type());
 }
 
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
                        const at::Tensor& weight, const at::Tensor& dx, const at::Tensor& dweight,
                        OpsKind path) {
-  if (cpu::has_body(x, path) && is_rows(x) && is_rows(dx) && dy.is_contiguous()) {
-    const Rows in = rows_of(x);
-    cpu::with_type(x, [&](auto type) {
-      using T = decltype(type);
-      cpu::rms_norm_backward<T>(dy.const_data_ptr<T>(), x.const_data_ptr<T>(),
-                                rstd.const_data_ptr<T>(), data_or_null<T>(weight), in.rows,
-                                in.width, in.stride, rows_of(dx).stride, dx.mutable_data_ptr<T>(),
-                                data_or_null<T>(dweight));
-    });
-    return;
+  if (const Backend* rows = rows_for(x, path);
+      rows != nullptr && is_rows(dx) && dy.is_contiguous()) {
+    return rows->rms_norm_backward(as_rows(dy), as_rows(x), rstd, weight, as_rows(dx), dweight);
   }
   const at::Tensor n = normalised(x, rstd);
   at::Tensor dn = dy.to(rstd.scalar_type());

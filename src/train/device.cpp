@@ -20,6 +20,16 @@ at::Device resolve_device(Device device) {
   return device == Device::kCpu || !cuda ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
 }
 
+ModelOptions model_options(const Config& config, at::Device device) {
+  at::ScalarType dtype = at::kFloat;
+  if (config.train.precision == Precision::kFloat64) dtype = at::kDouble;
+  if (config.train.precision == Precision::kBFloat16) dtype = at::kBFloat16;
+  return {at::TensorOptions().dtype(dtype).device(device),
+          config.train.ops,
+          {},
+          config.train.deterministic};
+}
+
 void keep_freed_memory() {
   ::mallopt(M_MMAP_MAX, 0);
   ::mallopt(M_TRIM_THRESHOLD, -1);

@@ -1,5 +1,4 @@
-// Fused AdamW on whole runs of the flat buffers.
-#include <ATen/ops/_fused_adamw.h>
+// AdamW on whole runs of the flat buffers that share their weight decay.
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <fnmatch.h>
@@ -39,8 +38,8 @@ void check_no_decay(const ModelConfig& model, const OptimizerConfig& config) {
   }
 }
 
-AdamW::AdamW(ParameterStore& parameters, const OptimizerConfig& config)
-    : parameters_(parameters), config_(config) {
+AdamW::AdamW(ParameterStore& parameters, const OptimizerConfig& config, OpsKind ops)
+    : parameters_(parameters), config_(config), ops_(ops) {
   const auto options = parameters.flat_grad().options();
   exp_avg_ = at::zeros_like(parameters.flat_grad());
   exp_avg_sq_ = at::zeros_like(parameters.flat_grad());
@@ -55,17 +54,17 @@ AdamW::AdamW(ParameterStore& parameters, const OptimizerConfig& config)
   }
 }
 
-void AdamW::step(double learning_rate, const at::Tensor& blocked) {
+void AdamW::step(double learning_rate, const at::Tensor& grad_scale, const at::Tensor& blocked) {
   adam_step_.add_(blocked.neg().add_(1.0));
   for (const Run& run : runs_) {
     const auto part = [&](const at::Tensor& flat) {
       return flat.narrow(0, run.begin, run.end - run.begin);
     };
-    at::_fused_adamw_({part(parameters_.flat_value())}, {part(parameters_.flat_grad())},
-                      {part(exp_avg_)}, {part(exp_avg_sq_)}, {}, {adam_step_}, learning_rate,
-                      config_.betas[0], config_.betas[1], run.weight_decay, config_.eps,
-                      /*amsgrad=*/false,
-                      /*maximize=*/false, /*grad_scale=*/{}, blocked);
+    ops::adamw(
+        {part(parameters_.flat_master()), part(parameters_.flat_value()),
+         part(parameters_.flat_grad()), part(exp_avg_), part(exp_avg_sq_), adam_step_, grad_scale,
+         blocked, learning_rate, config_.betas[0], config_.betas[1], config_.eps, run.weight_decay},
+        ops_);
   }
 }
 

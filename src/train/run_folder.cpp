@@ -87,7 +87,7 @@ void read_parameters(const SafetensorsFile& file, const fs::path& origin,
                      ParameterStore& parameters, const MayLack& may_lack) {
   for (const Parameter& p : parameters.all()) {
     if (file.contains(p.name)) {
-      file.read_into(p.name, p.value);
+      file.read_into(p.name, p.master);
     } else {
       CPLM_CHECK(may_lack(p.name), origin.string(), ": expected tensor ", p.name, ", found none");
     }
@@ -99,6 +99,7 @@ void read_parameters(const SafetensorsFile& file, const fs::path& origin,
           str(origin.string(), ": tensor ", name, " is left out: this model has no copy head"));
     }
   }
+  parameters.round_values();
 }
 
 bool is_copy_head(const std::string& name) {

@@ -28,13 +28,6 @@ at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
   return loss_sum;
 }
 
-// Scales the gradients so that their norm is at most `limit`, as torch.nn.utils.clip_grad_norm_
-// does.
-void clip(const at::Tensor& flat_grad, const at::Tensor& norm, double limit) {
-  if (limit <= 0) return;
-  flat_grad.mul_(norm.add(1e-6).reciprocal_().mul_(limit).clamp_max_(1.0));
-}
-
 }  // namespace
 
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
@@ -43,14 +36,12 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
   const at::Tensor& grad = model.parameters().flat_grad();
   grad.zero_();
   const at::Tensor loss_sum = accumulate_gradients(model, batch, options);
-  const at::Tensor norm = at::linalg_vector_norm(grad);
-  clip(grad, norm, options.grad_clip);
-  const at::Tensor wide_norm = norm.to(at::kDouble);
-  const at::Tensor bad = loss_sum.add(wide_norm).isfinite().logical_not_();
+  const ops::GradNorm norm = ops::grad_norm(grad, options.grad_clip, model.options().ops);
+  const at::Tensor bad = loss_sum.add(norm.norm).isfinite().logical_not_();
   const at::Tensor bad_now = bad.to(blocked.scalar_type());
   blocked.copy_(options.stays_blocked ? at::maximum(blocked, bad_now) : bad_now);
-  optimizer.step(learning_rate, blocked);
-  return at::stack({loss_sum, wide_norm, bad.to(at::kDouble)});
+  optimizer.step(learning_rate, norm.scale, blocked);
+  return at::stack({loss_sum, norm.norm, bad.to(at::kDouble)});
 }
 
 std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,

@@ -20,10 +20,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-at::ScalarType dtype_of(Precision precision) {
-  return precision == Precision::kFloat64 ? at::kDouble : at::kFloat;
-}
-
 std::vector<std::string> patterns(const std::vector<DataSource>& sources) {
   std::vector<std::string> paths;
   for (const DataSource& source : sources) paths.push_back(source.path);
@@ -43,10 +39,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, RunFolder fo
       device_(resolve_device(config.train.device)),
       train_windows_(patterns(config.data.train), config.data.sequence_length,
                      WindowSet::ShortWindows::kDrop),
-      model_(config.model,
-             {at::TensorOptions().dtype(dtype_of(config.train.precision)).device(device_),
-              config.train.ops,
-              {}}),
+      model_(config.model, model_options(config, device_)),
       blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
       console_(total_steps_, config.train.batch_tokens),
       numbers_(device_) {
@@ -56,7 +49,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, RunFolder fo
   }
   check_data();
   model_.parameters().allocate_gradients();
-  optimizer_.emplace(model_.parameters(), config.optimizer);
+  optimizer_.emplace(model_.parameters(), config.optimizer, config.train.ops);
 }
 
 void Trainer::check_data() const {
@@ -165,7 +158,7 @@ void Trainer::rewind() {
   } else {
     folder_.resume_from.reset();
     state_ = RunState{};
-    optimizer_.emplace(model_.parameters(), config_.optimizer);
+    optimizer_.emplace(model_.parameters(), config_.optimizer, config_.train.ops);
   }
   load_or_initialize();
   state_.left_out = std::move(left_out);

@@ -28,6 +28,12 @@ void Trainer::announce() const {
                   config_.schedule.warmup_steps == total_steps_ ? "reached only at its end"
                                                                 : "never reached"));
   }
+  if (device_.is_cpu() && config_.train.precision == Precision::kBFloat16) {
+    log::warn(
+        "train.precision: bfloat16 on a CPU is computed by float32 products of rounded copies, "
+        "several "
+        "times slower than float32; it is meant for small tests");
+  }
   log::info(str(config_.run.name, ": ", name_of(config_.model.head), ", ",
                 with_commas(model_.parameters().num_parameters()), " parameters, ", total_steps_,
                 " steps of ", with_commas(config_.train.batch_tokens), " tokens, ",
@@ -79,7 +85,7 @@ void Trainer::run_validation() {
 // An update can overflow a weight though loss and gradient were finite; the next loss would tell,
 // but a checkpoint must not hold such weights.
 void Trainer::check_weights() const {
-  const at::Tensor finite = model_.parameters().flat_value().isfinite().all().cpu();
+  const at::Tensor finite = model_.parameters().flat_master().isfinite().all().cpu();
   if (!*finite.const_data_ptr<bool>()) {
     throw Error(str("step ", state_.step,
                     ": the update made weights that are not finite; not saved (last "
@@ -93,7 +99,7 @@ void Trainer::save() {
   check_weights();
   metrics_->sync();
   NamedTensors weights;
-  for (const Parameter& p : model_.parameters().all()) weights.emplace_back(p.name, p.value);
+  for (const Parameter& p : model_.parameters().all()) weights.emplace_back(p.name, p.master);
   save_checkpoint(
       folder_.path, state_.step, weights, optimizer_->named_state(),
       to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed));

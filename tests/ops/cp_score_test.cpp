@@ -120,9 +120,9 @@ struct Gradients {
 
 Gradients op_gradients(const Problem& p, const Inputs& in, const ops::CpScoreInput& input,
                        const OpCase& c) {
-  const auto [dq, dk] =
-      ops::cp_score_backward(input, ops::cp_score(input, c.path), tensor(in.grad_m, rows(p), c),
-                             tensor(in.grad_lam, rows(p), c), c.path);
+  const auto [dq, dk] = ops::cp_score_backward(input, ops::cp_score(input, c.path),
+                                               wide_tensor(in.grad_m, rows(p), c),
+                                               wide_tensor(in.grad_lam, rows(p), c), c.path);
   return {values(dq), values(dk)};
 }
 

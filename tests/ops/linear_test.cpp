@@ -50,19 +50,19 @@ TEST_P(Linear, EqualsTheReferenceForTwoAndThreeDimensions) {
 TEST_P(Linear, GradientsEqualTheReferenceAndAreAdded) {
   EXPECT_TRUE(
       close(values(ops::linear_input_grad(dy(), weight())), input_grad(), GetParam().value));
-  const at::Tensor dx = zeros({2, 3, 5}, GetParam()).fill_(3.0);
+  const at::Tensor dx = zeros({2, 3, 5}, GetParam()).fill_(0.25);
   ops::add_linear_input_grad(dy(), weight(), dx);
-  EXPECT_TRUE(close(values(dx.sub(3.0)), input_grad(), GetParam().value));
+  EXPECT_TRUE(close(values(dx.sub(0.25)), input_grad(), GetParam().value));
   EXPECT_THROW(ops::add_linear_input_grad(dy(), weight(), with_gaps(dx)), Error);
 
-  const at::Tensor dweight = zeros({7, 5}, GetParam()).fill_(2.0);
+  const at::Tensor dweight = wide_zeros({7, 5}, GetParam()).fill_(2.0);
   ops::add_linear_weight_grad(dy(), x(), dweight);
   const Matrix want = reference::linear(transposed(dy_), transposed(x_).data);
   EXPECT_TRUE(close(values(dweight.sub(2.0)), want.data, GetParam().value));
 }
 
 TEST_P(Linear, TakesNoRows) {
-  const at::Tensor none = zeros({0, 3, 5}, GetParam()), dweight = zeros({7, 5}, GetParam());
+  const at::Tensor none = zeros({0, 3, 5}, GetParam()), dweight = wide_zeros({7, 5}, GetParam());
   const at::Tensor y = ops::linear(none, weight());
   EXPECT_EQ(y.sizes().vec(), (Shape{0, 3, 7}));
   ops::add_linear_weight_grad(y, none, dweight);
@@ -84,8 +84,8 @@ TEST_P(Linear, EmbeddingTakesRowsAndAddsTheirGradients) {
     }
   }
   EXPECT_TRUE(close(values(y), want_y, 0.0));
-  const at::Tensor dweight = zeros({7, 5}, GetParam()).fill_(0.5);
-  ops::add_embedding_grad(x(), id, dweight);
+  const at::Tensor dweight = wide_zeros({7, 5}, GetParam()).fill_(0.5);
+  ops::add_embedding_grad(x(), id, dweight, GetParam().path);
   EXPECT_TRUE(close(values(dweight), want_grad, GetParam().value));
 }
 
@@ -94,9 +94,9 @@ TEST_P(Linear, EmbeddingGradientIsTheSameTwice) {
   Random random(12);
   const at::Tensor id = id_tensor(random.ids(4000, 3), {4, 1000}, GetParam().device);
   const at::Tensor dy = tensor(random.normals(4000 * 5), {4, 1000, 5}, GetParam());
-  const at::Tensor first = zeros({7, 5}, GetParam()), second = zeros({7, 5}, GetParam());
-  ops::add_embedding_grad(dy, id, first);
-  ops::add_embedding_grad(dy, id, second);
+  const at::Tensor first = wide_zeros({7, 5}, GetParam()), second = wide_zeros({7, 5}, GetParam());
+  ops::add_embedding_grad(dy, id, first, GetParam().path);
+  ops::add_embedding_grad(dy, id, second, GetParam().path);
   EXPECT_TRUE(equal_bits(first, second));
 }
 

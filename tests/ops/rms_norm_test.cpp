@@ -75,6 +75,21 @@ TEST_P(RmsNorm, AppliedAgainGivesTheSameBits) {
   EXPECT_TRUE(equal_bits(ops::rms_norm_apply(x, first.rstd, weight, GetParam().path), first.y));
 }
 
+TEST_P(RmsNorm, ResidualIsAddedInPlaceAndNormalised) {
+  for (const size_t cols : {1, 33, 130}) {
+    const Inputs in = make_inputs(5, cols, GetParam()), other = make_inputs(6, cols, GetParam());
+    const at::Tensor x = tensor(in.x, shape(in), GetParam());
+    const at::Tensor residual = tensor(other.x, shape(other), GetParam()).slice(0, 1, 6);
+    const at::Tensor weight = tensor(in.weight, {shape(in)[1]}, GetParam());
+    const at::Tensor sum = x.add(residual);
+    const auto want = ops::rms_norm(sum, weight, kEps, GetParam().path);
+    const auto got = ops::add_rms_norm(x, residual, weight, kEps, GetParam().path);
+    EXPECT_TRUE(equal_bits(x, sum));
+    EXPECT_TRUE(equal_bits(got.y, want.y));
+    EXPECT_TRUE(equal_bits(got.rstd, want.rstd));
+  }
+}
+
 // Both gradients are added to what the buffers hold; strided rows as the copy head passes them.
 TEST_P(RmsNorm, GradientsEqualFiniteDifferencesAndAreAdded) {
   for (const bool gaps : {false, true}) {
@@ -84,11 +99,12 @@ TEST_P(RmsNorm, GradientsEqualFiniteDifferencesAndAreAdded) {
       const at::Tensor x = place(tensor(in.x, shape(in), GetParam()));
       const at::Tensor dy = place(tensor(in.cotangent, shape(in), GetParam()));
       const at::Tensor weight = tensor(in.weight, {shape(in)[1]}, GetParam());
-      const at::Tensor dx = place(zeros(shape(in), GetParam()).fill_(1.0));
-      const at::Tensor dweight = zeros({shape(in)[1]}, GetParam()).fill_(2.0);
+      const at::Tensor dx = place(zeros(shape(in), GetParam()).fill_(0.0625));
+      const at::Tensor dweight = wide_zeros({shape(in)[1]}, GetParam()).fill_(2.0);
       const auto y = ops::rms_norm(x, weight, kEps, GetParam().path);
       ops::rms_norm_backward(dy, x, y.rstd, weight, dx, dweight, GetParam().path);
-      EXPECT_TRUE(close(values(dx.sub(1.0)), difference_by(in, &Inputs::x), GetParam().gradient));
+      EXPECT_TRUE(
+          close(values(dx.sub(0.0625)), difference_by(in, &Inputs::x), GetParam().gradient));
       EXPECT_TRUE(
           close(values(dweight.sub(2.0)), difference_by(in, &Inputs::weight), GetParam().gradient));
     }
@@ -110,7 +126,7 @@ TEST_P(RmsNorm, ZeroRowsStayFiniteAndNoRowsStayNone) {
   const at::Tensor x = zeros({2, 5}, GetParam());
   const auto y = ops::rms_norm(x, {}, kEps, GetParam().path);
   EXPECT_EQ(norm(values(y.y)), 0.0);
-  const at::Tensor none = zeros({0, 5}, GetParam()), dweight = zeros({5}, GetParam());
+  const at::Tensor none = zeros({0, 5}, GetParam()), dweight = wide_zeros({5}, GetParam());
   const at::Tensor weight = zeros({5}, GetParam());
   const auto empty = ops::rms_norm(none, weight, kEps, GetParam().path);
   ops::rms_norm_backward(none, none, empty.rstd, weight, none.clone(), dweight, GetParam().path);

@@ -45,8 +45,9 @@ void randomize(LanguageModel& model, uint64_t seed) {
     const bool is_norm = p.init == Init::kOne;
     std::vector<double> x = random.normals(static_cast<size_t>(p.numel), is_norm ? 0.2 : 0.5);
     for (double& value : x) value += is_norm ? 1.0 : 0.0;
-    p.value.copy_(tensor(x, p.shape));
+    p.master.copy_(tensor(x, p.shape));
   }
+  model.parameters().round_values();
 }
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, at::ScalarType dtype,
@@ -84,7 +85,7 @@ ModelInput rows_of(const ModelInput& input, int64_t begin, int64_t end) {
   const auto part = [&](const at::Tensor& x) {
     return x.defined() ? x.slice(0, begin, end) : at::Tensor();
   };
-  return {part(input.ids), part(input.targets), part(input.document_start)};
+  return {part(input.ids), part(input.targets), input.document_start.rows(begin, end)};
 }
 
 double mean_weight(const ModelInput& input) {
@@ -131,7 +132,7 @@ std::vector<reference::Sequence> sequences_of(const ModelInput& input) {
   std::vector<reference::Sequence> out;
   for (int64_t row = 0; row < input.ids.size(0); ++row) {
     out.push_back({ints(input.ids.select(0, row)), ints(input.targets.select(0, row)),
-                   input.document_start.defined() ? ints(input.document_start.select(0, row))
+                   input.document_start.defined() ? ints(input.document_start.host().select(0, row))
                                                   : std::vector<int>()});
   }
   return out;

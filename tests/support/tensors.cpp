@@ -35,6 +35,14 @@ at::Tensor tensor(const std::vector<double>& from, const Shape& shape, at::Scala
       .to(at::TensorOptions().dtype(dtype).device(device));
 }
 
+at::Tensor wide_tensor(const std::vector<double>& from, const Shape& shape, const OpCase& c) {
+  return tensor(from, shape, c.wide(), c.device);
+}
+
+at::Tensor wide_zeros(const Shape& shape, const OpCase& c) {
+  return at::zeros(shape, options(c).dtype(c.wide()));
+}
+
 at::Tensor tensor(const std::vector<double>& from, const Shape& shape, const OpCase& c) {
   return tensor(from, shape, c.dtype, c.device);
 }
@@ -45,8 +53,13 @@ at::Tensor id_tensor(const std::vector<int>& ids, const Shape& shape, at::Device
 
 at::Tensor zeros(const Shape& shape, const OpCase& c) { return at::zeros(shape, options(c)); }
 
+at::Tensor poisoned(const Shape& shape, at::ScalarType dtype) {
+  return at::full(shape, std::numeric_limits<double>::quiet_NaN(),
+                  at::TensorOptions().dtype(dtype));
+}
+
 at::Tensor poisoned(const Shape& shape, const OpCase& c) {
-  return at::full(shape, std::numeric_limits<double>::quiet_NaN(), options(c));
+  return poisoned(shape, c.dtype).to(c.device);
 }
 
 std::vector<double> values(const at::Tensor& x) {

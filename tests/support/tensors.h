@@ -19,8 +19,12 @@ at::Tensor tensor(const std::vector<double>& values, const Shape& shape,
 at::Tensor id_tensor(const std::vector<int>& ids, const Shape& shape,
                      at::DeviceType device = at::kCPU);
 at::Tensor zeros(const Shape& shape, const OpCase& c);
+// The same in the accumulation dtype.
+at::Tensor wide_tensor(const std::vector<double>& values, const Shape& shape, const OpCase& c);
+at::Tensor wide_zeros(const Shape& shape, const OpCase& c);
 // Filled with NaN, for outputs that must be written whole.
 at::Tensor poisoned(const Shape& shape, const OpCase& c);
+at::Tensor poisoned(const Shape& shape, at::ScalarType dtype = at::kDouble);
 
 // Row by row as double, from any device and strides.
 std::vector<double> values(const at::Tensor& x);

@@ -9,7 +9,7 @@
 namespace cplm::ops::cpu {
 
 template <class T>
-CPLM_INLINE T sum_of_squares(const T* x, int64_t width) {
+CPLM_INLINE T row_sum_of_squares(const T* x, int64_t width) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < width; ++i) sum += x[i] * x[i];
@@ -44,6 +44,12 @@ CPLM_INLINE T log_sum_exp(const T* x, int64_t count, T scale) {
     return count > 0 && sum != sum ? sum : shift;
   }
   return shift + std::log(exp_sum(x, count, scale, shift));
+}
+
+template <class T>
+CPLM_INLINE void add_row(T* x, const T* y, int64_t width) {
+#pragma omp simd
+  for (int64_t i = 0; i < width; ++i) x[i] += y[i];
 }
 
 template <class T>
@@ -140,8 +146,8 @@ CPLM_INLINE void softmax_backward_row(T* w, T* dw, int64_t keys, int64_t begin, 
 
 // Lam: matches are few, so they are gone through one by one.
 template <class T>
-CPLM_INLINE T match_log_sum_exp(const T* x, int64_t begin, int64_t end, T scale, const int64_t* ids,
-                                int64_t target) {
+CPLM_INLINE T match_log_sum_exp(const T* x, int64_t begin, int64_t end, T scale, const int32_t* ids,
+                                int32_t target) {
   T largest = -std::numeric_limits<T>::infinity(), sum = 0;
   for (int64_t i = begin; i < end; ++i) {
     if (ids[i] != target) continue;
@@ -158,7 +164,7 @@ CPLM_INLINE T match_log_sum_exp(const T* x, int64_t begin, int64_t end, T scale,
 
 template <class T>
 CPLM_INLINE void copy_backward_row(T* x, int64_t keys, int64_t begin, int64_t end, T scale,
-                                   const int64_t* ids, int64_t target, T context_lse, T match_lse,
+                                   const int32_t* ids, int32_t target, T context_lse, T match_lse,
                                    T grad_context, T grad_match) {
   const bool matching = match_lse != -std::numeric_limits<T>::infinity();
   for (int64_t i = 0; i < begin; ++i) x[i] = 0;
@@ -177,10 +183,22 @@ CPLM_INLINE void copy_backward_row(T* x, int64_t keys, int64_t begin, int64_t en
   }
 }
 
+// x <- exp(x - shift), the largest of x; returns its sum.
 template <class T>
-CPLM_INLINE void vocabulary_backward_row(T* x, int64_t vocab, T lse, T grad_lse) {
+CPLM_INLINE T exp_row(T* x, int64_t count, T shift) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) {
+    x[i] = fast_exp(x[i] - shift);
+    sum += x[i];
+  }
+  return sum;
+}
+
+template <class T>
+CPLM_INLINE void scale_row(T* x, int64_t count, T factor) {
 #pragma omp simd
-  for (int64_t i = 0; i < vocab; ++i) x[i] = grad_lse * fast_exp(x[i] - lse);
+  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
 }
 
 }  // namespace cplm::ops::cpu

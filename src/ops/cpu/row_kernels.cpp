@@ -3,6 +3,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <vector>
+
+#include "kernels/mixture_row.h"
 #include "ops/cpu/row_bodies.h"
 
 namespace cplm::ops::cpu {
@@ -22,11 +25,14 @@ int64_t chunk_size(int64_t rows) {
 }
 
 template <class T>
-CPLM_CPU_VERSIONS void statistics_range(const T* x, int64_t width, int64_t x_stride, T eps, T* rstd,
-                                        int64_t begin, int64_t end) {
+CPLM_CPU_VERSIONS void norm_range(T* x, const T* residual, const T* weight, int64_t width,
+                                  int64_t x_stride, int64_t residual_stride, T eps, T* y, T* rstd,
+                                  int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    rstd[r] =
-        T{1} / std::sqrt(sum_of_squares(x + r * x_stride, width) / static_cast<T>(width) + eps);
+    T* row = x + r * x_stride;
+    if (residual != nullptr) add_row(row, residual + r * residual_stride, width);
+    rstd[r] = T{1} / std::sqrt(row_sum_of_squares(row, width) / static_cast<T>(width) + eps);
+    normalise_row(row, rstd[r], weight, width, y + r * width);
   }
 }
 
@@ -99,28 +105,24 @@ CPLM_CPU_VERSIONS void softmax_backward_range(T* weights, T* dweights, int64_t k
 }
 
 template <class T>
-CPLM_CPU_VERSIONS void copy_range(const T* scores, int64_t keys, const KeyRanges& ranges, T scale,
-                                  const int64_t* ids, const int64_t* targets, T* context_lse,
-                                  T* match_lse, int64_t begin, int64_t end) {
+CPLM_CPU_VERSIONS void copy_range(const CopyTileRows<T>& tile, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const size_t i = ranges.index(r);
-    const T* row = scores + r * keys;
-    const int64_t first = ranges.begin[i], last = ranges.end[i];
-    context_lse[r] = log_sum_exp(row + first, last - first, scale);
-    match_lse[r] = match_log_sum_exp(row, first, last, scale, ids, targets[r]);
+    const T* row = tile.products + r * tile.keys;
+    const int64_t t = tile.row_begin + r, first = tile.first_key(r), last = tile.end_key(r);
+    tile.context_lse[t] = log_sum_exp(row + first, last - first, tile.scale);
+    tile.match_lse[t] =
+        match_log_sum_exp(row, first, last, tile.scale, tile.ids + tile.key_begin, tile.targets[t]);
   }
 }
 
 template <class T>
-CPLM_CPU_VERSIONS void copy_backward_range(T* scores, int64_t keys, const KeyRanges& ranges,
-                                           T scale, const int64_t* ids, const int64_t* targets,
-                                           const T* context_lse, const T* match_lse,
-                                           const T* grad_context, const T* grad_match,
-                                           int64_t begin, int64_t end) {
+CPLM_CPU_VERSIONS void copy_backward_range(const CopyTileRows<T>& tile, int64_t begin,
+                                           int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const size_t i = ranges.index(r);
-    copy_backward_row(scores + r * keys, keys, ranges.begin[i], ranges.end[i], scale, ids,
-                      targets[r], context_lse[r], match_lse[r], grad_context[r], grad_match[r]);
+    const int64_t t = tile.row_begin + r;
+    copy_backward_row(tile.products + r * tile.keys, tile.keys, tile.first_key(r), tile.end_key(r),
+                      tile.scale, tile.ids + tile.key_begin, tile.targets[t], tile.context_lse[t],
+                      tile.match_lse[t], tile.grad_context[t], tile.grad_match[t]);
   }
 }
 
@@ -134,29 +136,79 @@ CPLM_CPU_VERSIONS void vocabulary_range(const T* logits, int64_t vocab, const in
   }
 }
 
+// The row's own loss; g_u and g_ly are left for its logits.
 template <class T>
-CPLM_CPU_VERSIONS void vocabulary_backward_range(T* logits, int64_t vocab, const int64_t* targets,
-                                                 const T* lse, const T* grad_lse,
-                                                 const T* grad_target, int64_t begin, int64_t end) {
+kernels::MixtureGradient<T> finish_row(const LossRowsArgs<T>& args, int64_t r, T lse,
+                                       T target_logit) {
+  const bool copies = args.copy_logit != nullptr;
+  kernels::MixtureResult<T> result;  // zeros: not counted, chosen and not multiplied
+  if (args.targets[r] >= 0) {
+    result = copies ? kernels::mixture_with_gradient<T>(
+                          {lse, target_logit, args.copy_logit[r], args.context_lse[r],
+                           args.match_lse[r], args.sink_score[r]},
+                          args.target_weight)
+                    : kernels::lm_only_with_gradient(lse, target_logit, args.target_weight);
+  }
+  args.log_prob[r] = result.log_prob;
+  if (copies) {
+    args.grad_copy_logit[r] = result.gradient.copy_logit;
+    args.grad_context_lse[r] = result.gradient.context_lse;
+    args.grad_match_lse[r] = result.gradient.match_lse;
+    args.grad_sink_score[r] = result.gradient.sink_score;
+  }
+  return result.gradient;
+}
+
+template <class T>
+CPLM_CPU_VERSIONS void loss_range(const LossRowsArgs<T>& args, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    T* row = logits + r * vocab;
-    if (grad_lse[r] == T{0} &&
-        grad_target[r] == T{0}) {  // chosen, not multiplied: 0 * nan stays out
-      std::fill(row, row + vocab, T{0});
+    T* row = args.logits + r * args.vocab;
+    if (args.targets[r] < 0) {
+      finish_row(args, r, T{0}, T{0});
+      std::fill(row, row + args.vocab, T{0});
       continue;
     }
-    vocabulary_backward_row(row, vocab, lse[r], grad_lse[r]);
-    row[targets[r] < 0 ? 0 : targets[r]] += grad_target[r];
+    // exp(l - u) is exp(l - largest) / sum: one exponential an element, not two.
+    const T target_logit = row[args.targets[r]], largest = maximum(row, args.vocab);
+    const T sum = exp_row(row, args.vocab, largest);
+    const auto gradient = finish_row(args, r, largest + std::log(sum), target_logit);
+    scale_row(row, args.vocab, gradient.vocab_lse / sum);
+    row[args.targets[r]] += gradient.target_logit;
   }
+}
+
+template <class T>
+CPLM_CPU_VERSIONS void adamw_range(const AdamWArgs<T>& a, int64_t begin, int64_t end) {
+  const T rest1 = T{1} - a.beta1, rest2 = T{1} - a.beta2;
+#pragma omp simd
+  for (int64_t i = begin; i < end; ++i) {
+    const T g = a.grad[i] * a.grad_scale;
+    const T m = a.exp_avg[i] + rest1 * (g - a.exp_avg[i]);
+    const T v = a.beta2 * a.exp_avg_sq[i] + rest2 * g * g;
+    a.exp_avg[i] = m;
+    a.exp_avg_sq[i] = v;
+    a.weights[i] = a.weights[i] * a.decay_factor -
+                   a.step_size * m / (std::sqrt(v) * a.denominator_scale + a.eps);
+  }
+}
+
+template <class T>
+CPLM_CPU_VERSIONS double squares_range(const T* x, int64_t begin, int64_t end) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = begin; i < end; ++i)
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
 }
 
 }  // namespace
 
 template <class T>
-void rms_norm_statistics(const T* x, int64_t rows, int64_t width, int64_t x_stride, double eps,
-                         T* rstd) {
+void rms_norm(T* x, const T* residual, const T* weight, int64_t rows, int64_t width,
+              int64_t x_stride, int64_t residual_stride, double eps, T* y, T* rstd) {
   for_rows(rows, width, [=](int64_t begin, int64_t end) {
-    statistics_range(x, width, x_stride, static_cast<T>(eps), rstd, begin, end);
+    norm_range(x, residual, weight, width, x_stride, residual_stride, static_cast<T>(eps), y, rstd,
+               begin, end);
   });
 }
 
@@ -225,23 +277,14 @@ void softmax_rows_backward(T* weights, T* dweights, int64_t rows, int64_t keys,
 }
 
 template <class T>
-void copy_rows(const T* scores, int64_t rows, int64_t keys, const KeyRanges& ranges, double scale,
-               const int64_t* ids, const int64_t* targets, T* context_lse, T* match_lse) {
-  for_rows(rows, keys, [&, scores, keys](int64_t begin, int64_t end) {
-    copy_range(scores, keys, ranges, static_cast<T>(scale), ids, targets, context_lse, match_lse,
-               begin, end);
-  });
+void copy_rows(const CopyTileRows<T>& tile) {
+  for_rows(tile.rows, tile.keys, [&](int64_t begin, int64_t end) { copy_range(tile, begin, end); });
 }
 
 template <class T>
-void copy_rows_backward(T* scores, int64_t rows, int64_t keys, const KeyRanges& ranges,
-                        double scale, const int64_t* ids, const int64_t* targets,
-                        const T* context_lse, const T* match_lse, const T* grad_context,
-                        const T* grad_match) {
-  for_rows(rows, keys, [&, scores, keys](int64_t begin, int64_t end) {
-    copy_backward_range(scores, keys, ranges, static_cast<T>(scale), ids, targets, context_lse,
-                        match_lse, grad_context, grad_match, begin, end);
-  });
+void copy_rows_backward(const CopyTileRows<T>& tile) {
+  for_rows(tile.rows, tile.keys,
+           [&](int64_t begin, int64_t end) { copy_backward_range(tile, begin, end); });
 }
 
 template <class T>
@@ -253,32 +296,51 @@ void vocabulary_rows(const T* logits, int64_t rows, int64_t vocab, const int64_t
 }
 
 template <class T>
-void vocabulary_rows_backward(T* logits, int64_t rows, int64_t vocab, const int64_t* targets,
-                              const T* lse, const T* grad_lse, const T* grad_target) {
-  for_rows(rows, vocab, [=](int64_t begin, int64_t end) {
-    vocabulary_backward_range(logits, vocab, targets, lse, grad_lse, grad_target, begin, end);
-  });
+void loss_rows(const LossRowsArgs<T>& args) {
+  for_rows(args.rows, args.vocab,
+           [&](int64_t begin, int64_t end) { loss_range(args, begin, end); });
 }
 
-#define CPLM_INSTANTIATE(T)                                                                        \
-  template void rms_norm_statistics(const T*, int64_t, int64_t, int64_t, double, T*);              \
-  template void rms_norm_apply(const T*, const T*, const T*, int64_t, int64_t, int64_t, T*);       \
-  template void rms_norm_backward(const T*, const T*, const T*, const T*, int64_t, int64_t,        \
-                                  int64_t, int64_t, T*, T*);                                       \
-  template void swiglu(const T*, int64_t, int64_t, T*);                                            \
-  template void swiglu_backward(T*, T*, int64_t, int64_t);                                         \
-  template void rope(T*, const T*, const T*, int64_t, int64_t, int64_t, int64_t, int64_t,          \
-                     int64_t);                                                                     \
-  template void softmax_rows(T*, int64_t, int64_t, const KeyRanges&, double, T*);                  \
-  template void softmax_rows_backward(T*, T*, int64_t, int64_t, const KeyRanges&, double,          \
-                                      const T*, const T*);                                         \
-  template void copy_rows(const T*, int64_t, int64_t, const KeyRanges&, double, const int64_t*,    \
-                          const int64_t*, T*, T*);                                                 \
-  template void copy_rows_backward(T*, int64_t, int64_t, const KeyRanges&, double, const int64_t*, \
-                                   const int64_t*, const T*, const T*, const T*, const T*);        \
-  template void vocabulary_rows(const T*, int64_t, int64_t, const int64_t*, T*, T*);               \
-  template void vocabulary_rows_backward(T*, int64_t, int64_t, const int64_t*, const T*, const T*, \
-                                         const T*);
+template <class T>
+void adamw(const AdamWArgs<T>& args) {
+  for_rows(args.count, 1, [&](int64_t begin, int64_t end) { adamw_range(args, begin, end); });
+}
+
+template <class T>
+double sum_of_squares(const T* x, int64_t count) {
+  const int64_t chunk = std::max<int64_t>(4096, (count + kMaxChunks - 1) / kMaxChunks);
+  const int64_t chunks = (count + chunk - 1) / chunk;
+  std::vector<double> partial(static_cast<size_t>(chunks));
+  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      partial[static_cast<size_t>(c)] =
+          squares_range(x, c * chunk, std::min(count, (c + 1) * chunk));
+    }
+  });
+  double sum = 0;
+  for (const double part : partial) sum += part;
+  return sum;
+}
+
+#define CPLM_INSTANTIATE(T)                                                                      \
+  template void rms_norm(T*, const T*, const T*, int64_t, int64_t, int64_t, int64_t, double, T*, \
+                         T*);                                                                    \
+  template void rms_norm_apply(const T*, const T*, const T*, int64_t, int64_t, int64_t, T*);     \
+  template void rms_norm_backward(const T*, const T*, const T*, const T*, int64_t, int64_t,      \
+                                  int64_t, int64_t, T*, T*);                                     \
+  template void swiglu(const T*, int64_t, int64_t, T*);                                          \
+  template void swiglu_backward(T*, T*, int64_t, int64_t);                                       \
+  template void rope(T*, const T*, const T*, int64_t, int64_t, int64_t, int64_t, int64_t,        \
+                     int64_t);                                                                   \
+  template void softmax_rows(T*, int64_t, int64_t, const KeyRanges&, double, T*);                \
+  template void softmax_rows_backward(T*, T*, int64_t, int64_t, const KeyRanges&, double,        \
+                                      const T*, const T*);                                       \
+  template void copy_rows(const CopyTileRows<T>&);                                               \
+  template void copy_rows_backward(const CopyTileRows<T>&);                                      \
+  template void vocabulary_rows(const T*, int64_t, int64_t, const int64_t*, T*, T*);             \
+  template void loss_rows(const LossRowsArgs<T>&);                                               \
+  template void adamw(const AdamWArgs<T>&);                                                      \
+  template double sum_of_squares(const T*, int64_t);
 
 CPLM_INSTANTIATE(float)
 CPLM_INSTANTIATE(double)

@@ -2,26 +2,18 @@
 // number of threads: rows do not share sums, and sums over rows go in chunks of a fixed size.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "cplm/config.h"
-
 namespace cplm::ops::cpu {
 
-// The fused CPU bodies take float32 and float64.
-inline bool has_body(const at::Tensor& x, OpsKind path) {
-  return path == OpsKind::kFused && x.is_cpu() &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
-}
-
 // ---- block parts
-// x, y [rows, width] contiguous, weight [width] or null, rstd [rows].
+// x [rows, width] with rows x_stride apart, y [rows, width] contiguous, weight [width] or null,
+// rstd [rows]; x += residual (rows residual_stride apart) first, unless it is null.
 template <class T>
-void rms_norm_statistics(const T* x, int64_t rows, int64_t width, int64_t x_stride, double eps,
-                         T* rstd);
+void rms_norm(T* x, const T* residual, const T* weight, int64_t rows, int64_t width,
+              int64_t x_stride, int64_t residual_stride, double eps, T* y, T* rstd);
 template <class T>
 void rms_norm_apply(const T* x, const T* rstd, const T* weight, int64_t rows, int64_t width,
                     int64_t x_stride, T* y);
@@ -47,8 +39,8 @@ struct KeyRanges {
   std::vector<int32_t> begin, end;
   // Row r belongs to sequence r / (heads * queries) and query r % queries.
   int64_t heads = 1, queries = 1;
-  size_t index(int64_t row) const {
-    return static_cast<size_t>(row / (heads * queries) * queries + row % queries);
+  std::size_t index(int64_t row) const {
+    return static_cast<std::size_t>(row / (heads * queries) * queries + row % queries);
   }
 };
 // scores [rows, keys] <- softmax of scale * scores over the row's range, 0 outside; lse [rows].
@@ -60,25 +52,69 @@ void softmax_rows(T* scores, int64_t rows, int64_t keys, const KeyRanges& ranges
 template <class T>
 void softmax_rows_backward(T* weights, T* dweights, int64_t rows, int64_t keys,
                            const KeyRanges& ranges, double scale, const T* lse, const T* delta);
-// M and Lam of scale * scores (SPEC.md section 3); -inf where empty.
+// The rows of one sequence's tile of copy scores; ids, targets and starts are the sequence's own.
 template <class T>
-void copy_rows(const T* scores, int64_t rows, int64_t keys, const KeyRanges& ranges, double scale,
-               const int64_t* ids, const int64_t* targets, T* context_lse, T* match_lse);
-// scores <- scale * (g_M exp(a - M) + [match] g_Lam exp(a - Lam)), a = scale * score; 0 outside.
+struct CopyTileRows {
+  T* products;                         // [rows, keys] q . k
+  int64_t rows, keys;                  //
+  int64_t row_begin, key_begin;        // of the tile, in the sequence
+  T scale;                             // a = scale * product
+  bool include_current;                //
+  const int32_t *ids, *targets;        // [T]
+  const int64_t* starts;               // [T] or null
+  T *context_lse, *match_lse;          // [T] M and Lam
+  const T *grad_context, *grad_match;  // [T] their cotangents; backward only
+
+  int64_t first_key(int64_t row) const {
+    return starts != nullptr ? starts[row_begin + row] - key_begin : 0;
+  }
+  int64_t end_key(int64_t row) const {
+    const int64_t end = row_begin + row + (include_current ? 1 : 0) - key_begin;
+    return end < first_key(row) ? first_key(row) : end;
+  }
+};
+// M and Lam of each row (SPEC.md section 3); -inf where empty.
 template <class T>
-void copy_rows_backward(T* scores, int64_t rows, int64_t keys, const KeyRanges& ranges,
-                        double scale, const int64_t* ids, const int64_t* targets,
-                        const T* context_lse, const T* match_lse, const T* grad_context,
-                        const T* grad_match);
+void copy_rows(const CopyTileRows<T>& tile);
+// products <- scale * (g_M exp(a - M) + [match] g_Lam exp(a - Lam)); 0 where not allowed.
+template <class T>
+void copy_rows_backward(const CopyTileRows<T>& tile);
 
 // ---- vocabulary rows
 // u = logsumexp of each row, l_y its target's logit (token 0's where the target is -1).
 template <class T>
 void vocabulary_rows(const T* logits, int64_t rows, int64_t vocab, const int64_t* targets, T* lse,
                      T* target_logit);
-// logits <- g_u exp(l - u) + g_y [v = y]; rows with both cotangents 0 become 0.
+// Training: logits <- dL/dlogits of L = target_weight * sum over counted rows of -log P(y).
 template <class T>
-void vocabulary_rows_backward(T* logits, int64_t rows, int64_t vocab, const int64_t* targets,
-                              const T* lse, const T* grad_lse, const T* grad_target);
+struct LossRowsArgs {
+  T* logits;  // [rows, vocab]
+  int64_t rows, vocab;
+  const int64_t* targets;  // [rows], -1: not counted
+  T target_weight;
+  // The copy head's numbers, [rows] each, and their cotangents; null without one.
+  const T *copy_logit, *context_lse, *match_lse, *sink_score;
+  T* log_prob;  // [rows]
+  T *grad_copy_logit, *grad_context_lse, *grad_match_lse, *grad_sink_score;
+};
+template <class T>
+void loss_rows(const LossRowsArgs<T>& args);
+
+// ---- flat buffers
+template <class T>
+struct AdamWArgs {
+  T* weights;
+  const T* grad;
+  T *exp_avg, *exp_avg_sq;
+  int64_t count;
+  T grad_scale, beta1, beta2, decay_factor, step_size, denominator_scale, eps;
+};
+// g = grad_scale grad; w *= decay_factor; m, v as usual; w -= step_size m / (sqrt(v)
+// denominator_scale + eps).
+template <class T>
+void adamw(const AdamWArgs<T>& args);
+// In an order that depends on the count alone.
+template <class T>
+double sum_of_squares(const T* x, int64_t count);
 
 }  // namespace cplm::ops::cpu
