@@ -20,7 +20,8 @@
 namespace cplm::kernels {
 
 // Query rows first_row .. first_row + num_rows - 1 of some sequences against the keys first_key ..
-// first_key + num_keys - 1, which hold every key that these rows are allowed. Strides in elements.
+// first_key + num_keys - 1. Keys outside the tile are not looked at, so it must hold every key that
+// its rows are allowed. Strides in elements.
 struct CpScoreTile {
   const float* products;          // [num_sequences, num_rows, num_keys], q.k
   const int32_t* ids;             // [num_sequences, T], of the tile's sequences

@@ -100,6 +100,24 @@ TEST(CpScoreTileTest, SkipsKeysBeforeTheTile) {
   expect_rows(match, expected.match);
 }
 
+// Rows 50 .. 59 may see keys 0 .. 59, of which the tile holds 20 .. 54.
+TEST(CpScoreTileTest, LooksAtTheTilesKeysAlone) {
+  const Tile tile = make_tile(
+      {.positions = 60, .first_row = 50, .num_rows = 10, .first_key = 20, .num_keys = 35});
+  const auto [context, match] = run_forward(tile);
+  const Statistics expected = expected_statistics(tile);
+  expect_rows(context, expected.context);
+  expect_rows(match, expected.match);
+}
+
+TEST(CpScoreTileTest, IgnoredTargetsMatchNoIdEvenANegativeOne) {
+  Tile tile = make_tile({.positions = 20, .num_rows = 20, .num_keys = 20});
+  for (int32_t& id : tile.ids) id = -1;
+  for (int32_t& target : tile.targets) target = -1;
+  const auto [context, match] = run_forward(tile);
+  for (const float x : match) EXPECT_EQ(x, kNone);
+}
+
 TEST(CpScoreTileTest, EmptySetsAreMinusInfinityWithZeroGradient) {
   const TileCase c{.positions = 40, .num_rows = 40, .num_keys = 40, .include_current = false};
   Tile tile = make_tile(c);

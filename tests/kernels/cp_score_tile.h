@@ -74,7 +74,15 @@ inline Tile make_tile(const TileCase& c, uint64_t seed = 1) {
     tile.starts.insert(tile.starts.end(), starts.begin(), starts.end());
   }
   tile.products.resize(static_cast<size_t>(c.sequences * tile.sequence_stride()));
-  for (float& x : tile.products) x = static_cast<float>(c.spread * random.normal()) / kScale;
+  // Gaps between rows must not be used.
+  for (float& x : tile.products) x = std::numeric_limits<float>::quiet_NaN();
+  for (int s = 0; s < c.sequences; ++s) {
+    for (int row = 0; row < c.num_rows; ++row) {
+      for (int j = 0; j < c.num_keys; ++j) {
+        tile.products[tile.at(s, row, j)] = static_cast<float>(c.spread * random.normal()) / kScale;
+      }
+    }
+  }
   return tile;
 }
 

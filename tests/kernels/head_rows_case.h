@@ -47,6 +47,9 @@ inline Rows make_rows(int num_rows, int vocab, int padding = 0, size_t misalignm
   for (const double x : random.normals(count * static_cast<size_t>(rows.stride()), 3.0)) {
     rows.logits.push_back(static_cast<float>(x));
   }
+  for (int row = 0; row < num_rows; ++row) {  // a gap between rows must not be used
+    for (int v = vocab; v < rows.stride(); ++v) rows.logits[rows.at(row, v)] = kNotANumber;
+  }
   rows.targets = random.targets(count, vocab, 0.2);
   rows.targets[0] = vocab - 1;
   for (size_t i = 0; i < count; ++i) {
