@@ -133,7 +133,7 @@ TEST(CliCheck, TheEighteenConfigsHaveThePapersParameterCounts) {
           if (name != "total") parts += count.get<int64_t>();
         }
         EXPECT_EQ(parts, report["parameters"]["total"]) << file;
-        EXPECT_THAT(report["not_built_yet"].dump(), HasSubstr("train.precision: bfloat16"));
+        EXPECT_EQ(report["not_built_yet"].dump(), "[]") << file;
       }
     }
   }
