@@ -184,6 +184,13 @@ TEST(RaceCheck, OneSequence) {
   expect_decoded(cache, emulator::run_under_every_schedule([&] { return decode_once(cache); }));
 }
 
+TEST(CpDecodeLongTest, MoreSplitsThanThreadsThatJoinThem) {
+  auto cache = make_cache<float>(8300, 1, {8300});
+  cache.begin.clear();
+  cache.keys.back() = 30 / cache.query[0];  // decides the sum from the last split
+  expect_decoded(cache, decode_once(cache));
+}
+
 TEST(CpDecodeEmptyTest, EmptyBatchLaunchesNothing) {
   EXPECT_NO_THROW(kernels::cp_decode<float>({}, nullptr));
 }
