@@ -1,5 +1,5 @@
-// Vector access: Vec, an aligned pack of at most 16 bytes, and the walk over a row that uses packs
-// wherever the row's address allows and single elements for the rest.
+// Vector access: Vec, an aligned pack of at most 16 bytes, and groups of elements as floats, by one
+// pack where the address allows it and single elements where not.
 #pragma once
 
 #include <cstdint>
@@ -93,40 +93,6 @@ CPLM_DEVICE void store_floats(T* address, const float (&in)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) address[i] = from_float<T>(in[i]);
   }
-}
-
-template <int N>
-struct Width {
-  static constexpr int value = N;
-};
-
-// Visits elements 0 .. n-1 of a row by num_threads threads, of which this is number `thread`:
-// body(index, Width<kVecWidth<T>>{}) for packs whose address in `row` is 16-byte aligned,
-// body(index, Width<1>{}) for the elements before and after. Each element is visited once, in an
-// order that depends on the row's address and length alone.
-//
-//   walk_row(row, width, threadIdx.x, blockDim.x, [&](int i, auto w) {
-//     constexpr int N = decltype(w)::value;
-//     float x[N];
-//     load_floats<N>(row + i, x);
-//     ...
-//   });
-template <class T, class Body>
-CPLM_DEVICE void walk_row(const T* row, int n, int thread, int num_threads, Body&& body) {
-  constexpr int N = kVecWidth<T>;
-  const auto phase = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) / sizeof(T) % N);
-  const int head = phase == 0 ? 0 : (N - phase < n ? N - phase : n);
-  const int tail = head + (n - head) / N * N;
-  for (int i = thread; i < head; i += num_threads) body(i, Width<1>{});
-  for (int i = head + thread * N; i < tail; i += num_threads * N) body(i, Width<N>{});
-  for (int i = tail + thread; i < n; i += num_threads) body(i, Width<1>{});
-}
-
-// The same by all threads of a block.
-template <class T, class Body>
-CPLM_DEVICE void walk_row(const T* row, int n, Body&& body) {
-  walk_row(row, n, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
-           static_cast<Body&&>(body));
 }
 
 }  // namespace cplm::kernels
