@@ -141,6 +141,49 @@ TEST_F(TrainFaults, AShardTruncatedSinceTheCheckpointIsNamed) {
   expect_same_end(folder_.train("run"));
 }
 
+// Another file under the name of one of the checkpoint's, or one file fewer, would train on windows
+// that the run has seen, and pass over others.
+TEST_F(TrainFaults, ShardsReplacedSinceTheCheckpointAreRefused) {
+  const fs::path shard = folder_ / "data/train/1.h5";
+  const std::string whole = read_file(shard);
+  const Texts before = folder_.snapshot("run");
+  const std::string expected = "expected 2 shard(s) of 1,940 tokens, found ";
+  make_text_like_shard(shard, 940, 64, 99);
+  expect_error(folder_.train("run"), ExitCode::kBadData,
+               AllOf(HasSubstr("data.train"), HasSubstr(expected + "2 of 1,940"),
+                     HasSubstr("with other contents")));
+  fs::remove(shard);
+  expect_error(folder_.train("run"), ExitCode::kBadData, HasSubstr(expected + "1 of 1,000"));
+  EXPECT_EQ(folder_.snapshot("run"), before);
+  folder_.files().write("data/train/1.h5", whole);
+  expect_same_end(folder_.train("run"));
+}
+
+TEST_F(TrainFaults, ARefusedStartLeavesNoFolder) {
+  EXPECT_EQ(folder_.train("fresh", {"data.train=[gone/*.h5]"}).exit_code, 3);
+  EXPECT_EQ(folder_.train("fresh", {}, {"--resume", "nowhere"}).exit_code, 1);
+  EXPECT_EQ(folder_.train("fresh", {"run.seed=8"}, {"--resume", "run"}).exit_code, 2);
+  EXPECT_FALSE(fs::exists(folder_ / "fresh"));
+  // A folder that was there stays, with all that is in it.
+  folder_.files().write("mine/notes.txt", "mine");
+  EXPECT_EQ(folder_.train("mine", {"data.train=[gone/*.h5]"}).exit_code, 3);
+  EXPECT_EQ(read_file(folder_ / "mine/notes.txt"), "mine");
+}
+
+// Before main the signal kills as always; then it is answered before or after a step.
+TEST_F(TrainFaults, AStopSignalAtAnyInstantLosesNothing) {
+  for (const double seconds : {0.05, 0.4, 0.7}) {
+    ProcessOptions options;
+    options.signal_after_s = seconds;
+    options.signal = SIGTERM;
+    const std::string run = str("stopped", seconds);
+    const ProcessResult stopped = folder_.train(run, {}, {}, options);
+    EXPECT_THAT(stopped.exit_code, testing::AnyOf(0, 75, 128 + SIGTERM)) << stopped.err;
+    EXPECT_TRUE(stopped.exit_code != 128 + SIGTERM || !fs::exists(folder_ / run));
+    expect_same_end(folder_.train(run), run);
+  }
+}
+
 // ---- full disks
 
 // `train` with the run on a disk of 1 MiB, whose results are compared with "straight".

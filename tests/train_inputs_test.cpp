@@ -159,6 +159,11 @@ TEST_F(TrainInputs, PathsWithSpacesUnicodeAndATildeWork) {
   ASSERT_EQ(second.exit_code, 0) << second.err;
   EXPECT_THAT(second.err, AllOf(HasSubstr("resumed at step 12"), HasSubstr("a b/rün")));
   EXPECT_TRUE(fs::exists(folder_ / "a b/rün/tokenizer.json"));
+  const ProcessResult third =
+      folder_.cplm({"train", "by tilde.yaml", "--set", "run.dir=~/third", "--set",
+                    "train.init_from=\"~/a b/rün\"", "--set", "train.steps=1"},
+                   options);
+  EXPECT_EQ(third.exit_code, 0) << third.err;
   EXPECT_FALSE(fs::exists(folder_ / "~"));
   EXPECT_EQ(folder_.cplm({"verify-checkpoint", "a b/rün"}).exit_code, 0);
   EXPECT_EQ(folder_.cplm({"data", "verify", (odd / "data/train/0.h5").string()}).exit_code, 0);

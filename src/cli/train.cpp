@@ -35,6 +35,7 @@ void add_train_command(CLI::App& app, ExitCode& exit_code) {
         return positive ? std::string() : "expected a whole number from 1, found " + text;
       });
   command->callback([arguments, &exit_code] {
+    install_stop_signals();  // before anything that takes time
     const Config config = load_config(arguments->config, arguments->overrides);
     const RunOutcome outcome = train(config, arguments->options);
     exit_code = outcome == RunOutcome::kStopped ? ExitCode::kStopped : ExitCode::kDone;

@@ -2,7 +2,7 @@
 #include "train/run_folder.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <iterator>
 
 #include "cplm/base.h"
 #include "cplm/checkpoint.h"
@@ -28,7 +28,7 @@ void remove_run_files(const fs::path& dir) {
   }
 }
 
-fs::path explicit_checkpoint(const std::string& path) {
+fs::path explicit_checkpoint(const fs::path& path) {
   const fs::path folder = resolve_checkpoint(path);
   CPLM_CHECK(
       CheckpointReader(folder, Verify::kSizes).has_training_state(), folder.string(),
@@ -108,30 +108,44 @@ bool is_copy_head(const std::string& name) {
 
 }  // namespace
 
-namespace {
-
-fs::path expand_home(const std::string& path) {
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || !(path == "~" || path.starts_with("~/"))) return path;
-  return home + path.substr(1);
+UnusedFolder::~UnusedFolder() {
+  try {
+    FileLock lock(path_ / ".lock");  // unless another process has begun to use it
+    if (std::distance(fs::directory_iterator(path_), fs::directory_iterator()) != 1) return;
+    lock.remove_file();
+    fs::remove(path_);
+  } catch (const std::exception& error) {  // an empty folder does no harm
+    log::debug(str("the unused folder ", path_.string(), " stays: ", error.what()));
+  }
 }
-
-}  // namespace
 
 void read_state(RunFolder& folder, const Config& config) {
   CheckpointReader reader(*folder.resume_from);
   const std::string origin = (*folder.resume_from / "state.json").string();
   const SavedRun saved = run_from_json(reader.state(), origin);
   folder.state = saved.state;
+  folder.data = saved.data;
   folder.changed_settings =
       changed_settings(parse_config(saved.config_yaml, origin + " (config)"), config);
+}
+
+void check_same_data(const TrainingData& saved, const TrainingData& now) {
+  if (saved.sha256.empty() || saved.sha256 == now.sha256) return;
+  throw Error(
+      str("data.train: the shards are not those the checkpoint was trained on: expected ",
+          saved.shards, " shard(s) of ", with_commas(saved.tokens), " tokens, found ", now.shards,
+          " of ", with_commas(now.tokens), saved.tokens == now.tokens ? " with other contents" : "",
+          "; put them back, or take another run.dir"),
+      ExitCode::kBadData);
 }
 
 RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
   check_arguments(config, options);
   RunFolder folder;
-  folder.path = expand_home(config.run.dir);
+  folder.path = expand_tilde(config.run.dir);
+  const bool exists = fs::exists(folder.path);
   make_folders(folder.path);
+  if (!exists) folder.unused = std::make_unique<UnusedFolder>(folder.path);
   folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
   folder.removes_old_run = options.overwrite;
   if (options.resume == "none") {
@@ -139,7 +153,7 @@ RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
   } else if (options.resume == "auto") {
     folder.resume_from = newest_checkpoint(folder.path);
   } else {
-    folder.resume_from = explicit_checkpoint(options.resume);
+    folder.resume_from = explicit_checkpoint(expand_tilde(options.resume));
     folder.leaves_newer_behind = true;
   }
   if (folder.resume_from) read_state(folder, config);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cplm/base.h"
@@ -15,11 +16,25 @@
 
 namespace cplm {
 
+// Removes a run's folder that this process made, when it ends without having put anything into it.
+class UnusedFolder {
+ public:
+  explicit UnusedFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  ~UnusedFolder();
+  UnusedFolder(const UnusedFolder&) = delete;
+  UnusedFolder& operator=(const UnusedFolder&) = delete;
+
+ private:
+  std::filesystem::path path_;
+};
+
 struct RunFolder {
   std::filesystem::path path;
+  std::unique_ptr<UnusedFolder> unused;  // set when the folder was made now; outlives the lock
   std::unique_ptr<FileLock> lock;
   std::optional<std::filesystem::path> resume_from;  // a step folder
   RunState state;                                    // its counters; of step 0 without one
+  TrainingData data;                                 // what it was trained on
   std::vector<std::string> changed_settings;         // since then, all of them allowed
   bool leaves_newer_behind = false;                  // --resume PATH
   bool removes_old_run = false;                      // --overwrite
@@ -30,6 +45,8 @@ struct RunFolder {
 RunFolder open_run_folder(const Config& config, const TrainOptions& options);
 // Reads the counters of folder.resume_from into folder.state and compares its config with `config`.
 void read_state(RunFolder& folder, const Config& config);
+// Error(kBadData) when the checkpoint was trained on other shards than `now`.
+void check_same_data(const TrainingData& saved, const TrainingData& now);
 // Takes what the new run must not find out of its way: with --overwrite all files of the old one,
 // with --resume PATH the newer checkpoints (set aside).
 void clear_the_way(const RunFolder& folder);

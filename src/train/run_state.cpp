@@ -8,13 +8,17 @@
 namespace cplm {
 
 std::string to_json(const RunState& state, const std::string& config_yaml, int64_t batch_sequences,
-                    uint64_t seed) {
+                    uint64_t seed, const TrainingData& data) {
   nlohmann::ordered_json json;
   json["version"] = CPLM_VERSION;
   json["step"] = state.step;
   json["tokens"] = state.tokens;
   json["finished"] = state.finished;
-  json["data"] = {{"next_sequence", state.step * batch_sequences}, {"seed", seed}};
+  json["data"] = {{"next_sequence", state.step * batch_sequences},
+                  {"seed", seed},
+                  {"shards", data.shards},
+                  {"tokens", data.tokens},
+                  {"sha256", data.sha256}};
   // Weights at step 0 and the data order are functions of the seed; no other generator is in use.
   json["random_state"] = {{"seed", seed}};
   json["running"] = {{"loss_sum", state.loss_sum},
@@ -34,6 +38,10 @@ SavedRun run_from_json(const std::string& text, const std::string& origin) {
     saved.state.step = json.at("step").get<int64_t>();
     saved.state.tokens = json.at("tokens").get<int64_t>();
     saved.state.finished = json.at("finished").get<bool>();
+    const auto& data = json.at("data");
+    saved.data.shards = data.value("shards", int64_t{0});
+    saved.data.tokens = data.value("tokens", int64_t{0});
+    saved.data.sha256 = data.value("sha256", "");
     const auto& running = json.at("running");
     saved.state.loss_sum = running.at("loss_sum").get<double>();
     saved.state.loss_targets = running.at("targets").get<int64_t>();

@@ -23,12 +23,20 @@ struct RunState {
   int64_t rewinds = 0;
 };
 
+// What a run trains on, as the shards' headers say it; a resume must find the same.
+struct TrainingData {
+  int64_t shards = 0;
+  int64_t tokens = 0;
+  std::string sha256;  // WindowSet::content_sha256; empty: not known (checkpoints of before)
+};
+
 // config_yaml: the resolved config the run was saved under.
 std::string to_json(const RunState& state, const std::string& config_yaml, int64_t batch_sequences,
-                    uint64_t seed);
+                    uint64_t seed, const TrainingData& data);
 // Error(kFailed) naming `origin` when a field is missing or of another type.
 struct SavedRun {
   RunState state;
+  TrainingData data;
   std::string config_yaml;
 };
 SavedRun run_from_json(const std::string& text, const std::string& origin);

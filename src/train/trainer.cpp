@@ -26,6 +26,12 @@ std::vector<std::string> patterns(const std::vector<DataSource>& sources) {
   return paths;
 }
 
+TrainingData describe(const WindowSet& windows) {
+  TrainingData data{static_cast<int64_t>(windows.shards().size()), 0, windows.content_sha256()};
+  for (const ShardInfo& shard : windows.shards()) data.tokens += shard.token_count;
+  return data;
+}
+
 bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
 }  // namespace
@@ -39,6 +45,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, RunFolder fo
       device_(resolve_device(config.train.device)),
       train_windows_(patterns(config.data.train), config.data.sequence_length,
                      WindowSet::ShortWindows::kDrop),
+      data_(describe(train_windows_)),
       model_(config.model, model_options(config, device_)),
       blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
       console_(total_steps_, config.train.batch_tokens),
@@ -61,6 +68,7 @@ void Trainer::check_data() const {
           ExitCode::kBadConfig);
     }
   };
+  check_same_data(folder_.data, data_);
   check_vocabulary(train_windows_, "data.train");
   if (validation_windows_) check_vocabulary(*validation_windows_, "data.validation");
   if (train_windows_.size() < config_.batch_sequences()) {
@@ -80,7 +88,7 @@ void Trainer::load_or_initialize() {
   }
   initialize(model_.parameters(), config_.model, config_.run.seed);
   if (config_.train.init_from) {
-    load_weights(*config_.train.init_from, config_.model, model_.parameters());
+    load_weights(expand_tilde(*config_.train.init_from), config_.model, model_.parameters());
   }
 }
 
@@ -238,6 +246,11 @@ RunOutcome Trainer::loop() {
 
 RunOutcome Trainer::run() {
   load_or_initialize();
+  if (stop_requested()) {
+    log::info(
+        str("stopped before a step; at step ", state_.step, " of ", total_steps_, " as before"));
+    return RunOutcome::kStopped;
+  }
   open_outputs();
   announce();
   state_.finished = false;
@@ -254,7 +267,6 @@ RunOutcome train(const Config& config, const TrainOptions& options) {
   c10::InferenceMode inference;  // no graph: backward is written by hand
   keep_freed_memory();
   set_threads(config.train.threads);
-  install_stop_signals();
   RunFolder folder = open_run_folder(config, options);
   const int64_t step = folder.state.step, total_steps = config.total_steps();
   if (step > total_steps || (step == total_steps && folder.state.finished)) {

@@ -50,6 +50,7 @@ class Trainer {
   int64_t total_steps_;
   at::Device device_;
   WindowSet train_windows_;
+  TrainingData data_;  // what they hold
   std::optional<WindowSet> validation_windows_;
   LanguageModel model_;
   std::optional<AdamW> optimizer_;

@@ -102,7 +102,7 @@ void Trainer::save() {
   for (const Parameter& p : model_.parameters().all()) weights.emplace_back(p.name, p.master);
   save_checkpoint(
       folder_.path, state_.step, weights, optimizer_->named_state(),
-      to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed));
+      to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed, data_));
   prune_checkpoints(folder_.path, {config_.checkpoint.keep, config_.checkpoint.keep_every});
   last_saved_ = state_.step;
 }
