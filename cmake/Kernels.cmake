@@ -3,7 +3,7 @@
 # errors.
 set(CPLM_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "Compute capabilities to build for")
 
-find_program(CPLM_NVCC nvcc REQUIRED HINTS /usr/local/cuda/bin
+find_program(CPLM_NVCC nvcc REQUIRED HINTS /usr/local/cuda/bin ${torch_dir}/../nvidia/cu13/bin
   DOC "nvcc of CUDA 13; scripts/setup --reference installs one into .venv")
 set(nvcc_flags -std=c++20 -O3 -DNDEBUG -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC
   -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror

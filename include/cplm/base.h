@@ -155,8 +155,7 @@ bool is_terminal();
 }  // namespace log
 
 // ---- stop requests
-// -------------------------------------------------------------------------------- SIGINT and
-// SIGTERM set a flag; a second one kills as usual.
+// SIGINT and SIGTERM set a flag; a second one kills as usual.
 void install_stop_signals();
 bool stop_requested();
 

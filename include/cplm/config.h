@@ -11,11 +11,8 @@
 
 namespace cplm {
 
-enum class LayerKind {
-  kFull,
-  kSliding,
-  kLinear
-};  // full_attention, sliding_attention, linear_attention
+// full_attention, sliding_attention, linear_attention
+enum class LayerKind { kFull, kSliding, kLinear };
 enum class HeadKind { kVanilla, kCplm };
 enum class StopGradient { kNone, kScores, kScoresAndGate };
 enum class Device { kAuto, kCpu, kCuda };
@@ -182,8 +179,8 @@ struct ConfigChange {
 };
 std::vector<ConfigChange> compare_configs(const Config& checkpoint, const Config& now);
 
-// Settings that nothing will use because of another value ("model.copy.rope: unused with head:
-// vanilla").
+// Settings that nothing will use because of another value
+// ("model.copy.rope: unused with model.head: vanilla").
 std::vector<std::string> unused_settings(const Config& config);
 // Settings whose feature is not built yet; train refuses them, check lists them.
 std::vector<std::string> unbuilt_settings(const Config& config);

@@ -87,8 +87,6 @@ struct PositionScores {
   at::Tensor copy_weight;       // g = c (1 - s)
 };
 
-enum class CopyMode { kNatural, kNoCopy, kForceCopy };
-
 // Work sizes; results do not depend on them (beyond rounding). 0: chosen.
 struct ChunkRows {
   int64_t vocabulary = 0;   // rows of logits held at once

@@ -17,6 +17,13 @@
 
 #include "cplm/config.h"
 
+namespace cplm {
+
+// How a CPLM's two heads make one distribution (SPEC.md section 2): P, p_LM or p_CP.
+enum class CopyMode { kNatural, kNoCopy, kForceCopy };
+
+}  // namespace cplm
+
 namespace cplm::ops {
 
 // float64 -> float64, everything else -> float32.
@@ -144,10 +151,10 @@ std::pair<at::Tensor, at::Tensor> cp_score_backward(const CpScoreInput& input,
                                                     const CpScores& scores,
                                                     const at::Tensor& grad_context_lse,
                                                     const at::Tensor& grad_match_lse, OpsKind path);
-// exp(a_tj - M) summed by token id: p_CP of rows [begin, end) of one sequence b, [rows, V].
-// Zero rows where the context is empty.
-at::Tensor cp_distribution(const CpScoreInput& input, const at::Tensor& context_lse,
-                           int64_t sequence, int64_t begin, int64_t end, int64_t vocab_size);
+// Scaled scores a_tj of rows [begin, end) of one sequence against its keys [0, end), accumulation
+// dtype [end - begin, end]; what next_token_distribution takes to evaluate whole rows. Not masked.
+at::Tensor cp_scores_of_rows(const CpScoreInput& input, int64_t sequence, int64_t begin,
+                             int64_t end);
 
 // ---- the mixture of one row, in log space (SPEC.md section 3)
 struct MixtureInput {       // all [N], accumulation dtype
@@ -210,6 +217,44 @@ LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& in
                                                const CopyRows& copy, double target_weight,
                                                const at::Tensor& dh, const at::Tensor& dweight,
                                                OpsKind path);
+
+// ---- decoding and whole distributions
+// Keys [begin_r, end_r) that row r may point at, int32 [R] each; begin undefined: 0.
+struct KeyRange {
+  at::Tensor begin, end;
+};
+struct DecodeScores {
+  at::Tensor scores;       // a_j [R, S] accumulation dtype; anything outside the range
+  at::Tensor context_lse;  // M [R]; -inf where the range is empty
+};
+// One new query a sequence against its cached keys: q [R, D]; keys [R, S, D], rows at any stride.
+DecodeScores cp_decode(const at::Tensor& q, const at::Tensor& keys, const KeyRange& range,
+                       OpsKind path);
+
+struct NextTokenInput {
+  at::Tensor logits;  // [R, V] accumulation dtype
+  // Undefined with kNoCopy:
+  at::Tensor copy_logit, sink_score;  // [R]
+  DecodeScores copy;                  // scores [R, S]
+  at::Tensor ids;                     // int32 [R, S], or [1, S] for all rows
+  KeyRange range;
+  CopyMode mode = CopyMode::kNatural;
+  bool log_space = false;  // log P instead of P, finite however small P is
+};
+// P(v) [R, V] in the mode asked for (SPEC.md section 2; p_CP is p_LM where the range is empty).
+// Sums by token id are the same bits whatever the schedule.
+at::Tensor next_token_distribution(const NextTokenInput& input, OpsKind path);
+
+struct Sampling {
+  double temperature = 0;  // 0: greedy, ties to the lower id
+  uint64_t seed = 0;
+};
+// One token a row, int64 [R], drawn from softmax(log_prob / temperature) by the Gumbel-max trick
+// with noise keyed by (seed, counter_r, v): batch, device and threads decide nothing. log_prob [R,
+// V] with -inf for tokens that are cut; counter int64 [R], used once a seed. -1: a NaN in the row,
+// or nothing above -inf.
+at::Tensor sample_tokens(const at::Tensor& log_prob, const at::Tensor& counter,
+                         const Sampling& sampling, OpsKind path);
 
 // ---- AdamW with decoupled weight decay, over flat buffers
 struct AdamWInput {

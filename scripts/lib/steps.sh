@@ -57,6 +57,13 @@ find_nvcc_folder() {
   done
 }
 
+# Whether a CUDA build can be made, GPU or not: nvcc, and LibTorch with its CUDA half.
+has_cuda_toolchain() {
+  local wheels
+  wheels=$(echo "$venv"/lib/python3*/site-packages/nvidia)
+  [ -d "$wheels/cudnn" ] && [ -n "$(find_nvcc_folder)" ]
+}
+
 # g++ 12 or newer: CXX where set, else the first that is new enough.
 choose_compiler() {
   [ -z "${CXX:-}" ] || return 0

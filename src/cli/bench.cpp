@@ -1,120 +1,106 @@
-// cplm bench step: time and memory of optimizer steps of a config, on made-up tokens.
-#include <ATen/ops/zeros.h>
-#include <c10/core/InferenceMode.h>
+// cplm bench: the sub-commands and what they share.
+#include "cli/bench.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cplm/plan.h"
-#include "cplm/train.h"
 
 namespace cplm {
 namespace {
 
-using Json = nlohmann::ordered_json;
+std::atomic<int64_t> live_bytes{0}, peak_bytes{0};
 
-struct BenchArguments {
-  std::string config;
-  std::vector<std::string> overrides;
-  int64_t steps = 10, warmup = 2;
-  bool json = false;
+// Counts what passes through to the allocator beneath it.
+class CountingAllocator : public c10::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* beneath) : beneath_(beneath) {}
+
+  c10::DataPtr allocate(size_t size) override {
+    c10::DataPtr block = beneath_->allocate(size);
+    const int64_t live = live_bytes += static_cast<int64_t>(size);
+    for (int64_t peak = peak_bytes; live > peak && !peak_bytes.compare_exchange_weak(peak, live);) {
+    }
+    void* data = block.get();
+    auto* counted = new Counted{std::move(block), static_cast<int64_t>(size)};
+    return {data, counted, &release, at::Device(at::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+
+ private:
+  struct Counted {
+    c10::DataPtr block;
+    int64_t size;
+  };
+  static void release(void* context) {
+    auto* counted = static_cast<Counted*>(context);
+    live_bytes -= counted->size;
+    delete counted;
+  }
+  c10::Allocator* beneath_;
 };
 
-// Tokens of a skewed distribution, so that some targets occur in their context as in text.
-TokenBatch made_up_batch(const Config& config, uint64_t seed) {
-  TokenBatch batch = TokenBatch::sized(config.batch_sequences(), config.data.sequence_length);
-  for (size_t i = 0; i < batch.tokens.size(); ++i) {
-    const double unit =
-        static_cast<double>(mix64(seed * 0x9e3779b97f4a7c15ULL + i) >> 11) * 0x1.0p-53;
-    const double skewed = unit * unit * unit;
-    batch.tokens[i] = static_cast<int32_t>(skewed * static_cast<double>(config.model.vocab_size));
-  }
-  std::fill(batch.target_counted.begin(), batch.target_counted.end(), uint8_t{1});
-  batch.counted_targets = static_cast<int64_t>(batch.target_counted.size());
-  return batch;
-}
-
-// A line "Name:  123 kB" of /proc/self/status, in MiB.
-double status_mb(const std::string& name) {
-  const std::string text = read_file("/proc/self/status");
-  const size_t at = text.find(name + ":");
-  CPLM_CHECK(at != std::string::npos, "/proc/self/status: no line ", name);
-  return std::stod(text.substr(at + name.size() + 1)) / 1024.0;
-}
-
-Json bench_step(const Config& config, const BenchArguments& arguments) {
-  c10::InferenceMode inference;
-  keep_freed_memory();
-  const int threads = set_threads(config.train.threads);
-  const at::Device device = resolve_device(config.train.device);
-  LanguageModel model(config.model, model_options(config, device));
-  initialize(model.parameters(), config.model, config.run.seed);
-  model.parameters().allocate_gradients();
-  AdamW optimizer(model.parameters(), config.optimizer, config.train.ops);
-  const at::Tensor blocked = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
-  const StepOptions options{config.train.micro_batch, config.data.intra_document_mask,
-                            config.optimizer.grad_clip};
-
-  const double before_mb = status_mb("VmRSS");
-  std::vector<double> seconds;
-  double loss = 0;
-  for (int64_t i = 0; i < arguments.warmup + arguments.steps; ++i) {
-    const TokenBatch batch = made_up_batch(config, static_cast<uint64_t>(i));
-    const auto start = std::chrono::steady_clock::now();
-    const at::Tensor numbers =
-        train_step(model, optimizer, batch, config.optimizer.lr * 0.01, options, blocked)
-            .cpu();  // waits
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (i >= arguments.warmup) seconds.push_back(elapsed.count());
-    loss = numbers.const_data_ptr<double>()[0] / static_cast<double>(batch.counted_targets);
-  }
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  const double flops = plan_work(config).flops_per_step;
-  return {{"steps", arguments.steps},
-          {"threads", threads},
-          {"step_ms_median", 1000 * median},
-          {"step_ms_min", 1000 * seconds.front()},
-          {"step_ms_max", 1000 * seconds.back()},
-          {"tokens_per_s", static_cast<double>(config.train.batch_tokens) / median},
-          {"gflop_per_s", flops / median / 1e9},
-          {"resident_before_mb", before_mb},
-          {"resident_peak_mb", status_mb("VmHWM")},
-          {"step_memory_mb", status_mb("VmHWM") - before_mb},
-          {"last_loss", loss}};
+int64_t cuda_peak(at::Device device) {
+  return c10::getDeviceAllocator(device.type())
+      ->getDeviceStats(device.index())
+      .allocated_bytes[0]
+      .peak;
 }
 
 }  // namespace
 
+PeakMemory::PeakMemory(at::Device device) : device_(device) {
+  if (device.is_cpu()) {
+    static CountingAllocator counting(c10::GetCPUAllocator());
+    c10::SetCPUAllocator(&counting, /*priority=*/1);  // stays: blocks alive know their way back
+    before_ = live_bytes;
+    peak_bytes = before_;
+    return;
+  }
+  auto* allocator = c10::getDeviceAllocator(device.type());
+  allocator->resetPeakStats(device.index());
+  before_ = allocator->getDeviceStats(device.index()).allocated_bytes[0].current;
+}
+
+PeakMemory::~PeakMemory() = default;
+
+int64_t PeakMemory::bytes() const {
+  return (device_.is_cpu() ? peak_bytes.load() : cuda_peak(device_)) - before_;
+}
+
+std::function<void()> device_synchronizer(at::Device device) {
+  if (device.is_cpu()) return {};
+  return [device] { c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index()); };
+}
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void print_report(const BenchJson& report, bool json) {
+  if (json) {
+    std::printf("%s\n", report.dump(2).c_str());
+    return;
+  }
+  for (const auto& [name, value] : report.items()) {
+    std::printf("%-20s %s\n", name.c_str(), value.dump().c_str());
+  }
+}
+
 void add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Timings on this machine");
   bench->require_subcommand(1);
-  auto arguments = std::make_shared<BenchArguments>();
-  CLI::App* step = bench->add_subcommand("step", "Whole optimizer steps on made-up tokens");
-  step->add_option("config", arguments->config, "YAML file")->required();
-  step->add_option("--set", arguments->overrides,
-                   "Override a field: key.path=value (any number of times)")
-      ->allow_extra_args(false);
-  step->add_option("--steps", arguments->steps, "Timed steps")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  step->add_option("--warmup", arguments->warmup, "Steps before the first timed one")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  step->add_flag("--json", arguments->json, "JSON for programs");
-  step->callback([arguments] {
-    const Json report =
-        bench_step(load_config(arguments->config, arguments->overrides), *arguments);
-    if (arguments->json) {
-      std::printf("%s\n", report.dump(2).c_str());
-      return;
-    }
-    for (const auto& [name, value] : report.items())
-      std::printf("%-20s %s\n", name.c_str(), value.dump().c_str());
-  });
+  add_bench_step(*bench);
+  add_bench_ops(*bench);
 }
 
 }  // namespace cplm

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/zeros_like.h>
 
+#include "cplm/profile.h"
+
 namespace cplm {
 
 Backbone::Backbone(ParameterStore& store, const ModelConfig& config)
@@ -24,6 +26,7 @@ const ops::RopeTable& Backbone::rope(int64_t num_positions, const at::TensorOpti
 
 at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& options,
                              BackboneSaved* saved) {
+  const profile::Section section(profile::Axis::kPart, "backbone");
   at::Tensor x = ops::embedding(store_[embedding_].value, input.ids);
   SequenceContext context{rope(input.ids.size(1), x.options()), input.document_start, options.ops,
                           options.deterministic};
@@ -41,6 +44,7 @@ at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& option
 }
 
 void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved) {
+  const profile::Section section(profile::Axis::kPart, "backbone");
   const SequenceContext& context = saved.context;
   const at::Tensor dx = at::zeros_like(saved.x);
   ops::rms_norm_backward(dh, saved.x, saved.rstd, store_[norm_].value, dx, store_[norm_].grad,

@@ -5,8 +5,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+#include <optional>
 
 #include "cplm/base.h"
+#include "cplm/profile.h"
 #include "model/head.h"
 
 namespace cplm {
@@ -148,15 +150,18 @@ ops::CpScoreInput CopyHead::score_input(const CopyProjection& p, const ModelInpu
 
 at::Tensor CopyHead::forward_backward(const at::Tensor& h, const ModelInput& input,
                                       double target_weight, const at::Tensor& dh) {
+  std::optional<profile::Section> section(std::in_place, profile::Axis::kPart, "cp head");
   const at::Tensor rows_h = flat_rows(h);
   const CopyProjection p = project(h);
   const ops::CpScoreInput in = score_input(p, input);
   const ops::CpScores scores = ops::cp_score(in, options_.ops);
+  section.emplace(profile::Axis::kPart, "lm head");
   const ops::LossRows rows = ops::linear_cross_entropy_forward_backward(
       lm_input(h, input),
       {copy_logit(rows_h), scores.context_lse.view(-1), scores.match_lse.view(-1), p.sink_score},
       target_weight, flat_rows(dh), store_[lm_].grad, options_.ops);
 
+  section.emplace(profile::Axis::kPart, "cp head");
   store_[copy_token_].grad.add_(wide(rows_h).t().mv(rows.grad.copy_logit));
   if (config_.copy.stop_gradient != StopGradient::kScoresAndGate) {
     flat_rows(dh).add_(rows.grad.copy_logit.unsqueeze(1).mul(store_[copy_token_].master));

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "cplm/base.h"
+#include "cplm/profile.h"
 #include "model/head.h"
 
 namespace cplm {
@@ -16,6 +17,7 @@ class VanillaHead : public Head {
 
   at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input, double target_weight,
                               const at::Tensor& dh) override {
+    const profile::Section section(profile::Axis::kPart, "lm head");
     const ops::LossRows rows = ops::linear_cross_entropy_forward_backward(
         lm_input(h, input), {}, target_weight, rows_of(dh), store_[lm_].grad, options_.ops);
     return rows.log_prob.view(input.targets.sizes());

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "cplm/base.h"
+#include "cplm/profile.h"
 #include "ops/attention_flash.h"
 #include "ops/cpu/cpu_backend.h"
 #include "ops/matmul.h"
@@ -165,6 +166,7 @@ void check_input(const AttentionInput& in) {
 
 AttentionResult attention(const AttentionInput& in, OpsKind path) {
   check_input(in);
+  const profile::Section section(profile::Axis::kKind, "attention");
   if (flash_fits(in, path)) return flash_attention(in);
   const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
   const int64_t key_heads = in.k.size(2);
@@ -185,6 +187,7 @@ AttentionResult attention(const AttentionInput& in, OpsKind path) {
 void attention_backward(const AttentionInput& in, const AttentionResult& result,
                         const at::Tensor& dout, const at::Tensor& dq, const at::Tensor& dk,
                         const at::Tensor& dv, OpsKind path) {
+  const profile::Section section(profile::Axis::kKind, "attention");
   if (flash_fits(in, path)) return flash_attention_backward(in, result, dout, dq, dk, dv);
   const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
   const int64_t key_heads = in.k.size(2), head_dim = in.q.size(3), group = heads / key_heads;

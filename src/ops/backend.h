@@ -68,6 +68,14 @@ class Backend {
                          double target_weight, const at::Tensor& dlogits,
                          const LossRows& out) const = 0;
 
+  // Decoding; scores, logits and their like are wide, ids and ranges int32.
+  virtual void cp_decode(const at::Tensor& q, const at::Tensor& keys, const KeyRange& range,
+                         double scale, const DecodeScores& out) const = 0;
+  virtual void next_token_distribution(const NextTokenInput& input, const at::Tensor& vocab_lse,
+                                       const at::Tensor& out) const = 0;
+  virtual void sample_tokens(const at::Tensor& log_prob, const at::Tensor& counter,
+                             const Sampling& sampling, const at::Tensor& tokens) const = 0;
+
   virtual void adamw(const AdamWInput& input) const = 0;
   virtual GradNorm grad_norm(const at::Tensor& flat_grad, double limit) const = 0;
   virtual void add_embedding_grad(const at::Tensor& dy, const at::Tensor& ids,

@@ -7,8 +7,27 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#include "cplm/profile.h"
+
 namespace cplm::ops {
 namespace {
+
+std::vector<MatmulCall>* recorded_calls = nullptr;
+
+MatmulCall describe(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+  const auto is_transposed = [](const at::Tensor& x) {
+    return x.stride(-1) != 1 && x.size(-1) != 1;
+  };
+  return {a.dim() == 3 ? a.size(0) : 1,
+          a.size(-2),
+          a.size(-1),
+          b.size(-1),
+          is_transposed(a),
+          is_transposed(b),
+          beta,
+          a.scalar_type(),
+          out.scalar_type()};
+}
 
 void matmul_by_aten(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double alpha,
                     double beta) {
@@ -27,8 +46,12 @@ void matmul_by_aten(const at::Tensor& out, const at::Tensor& a, const at::Tensor
 
 void matmul_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta,
                  double alpha) {
+  if (recorded_calls != nullptr) recorded_calls->push_back(describe(out, a, b, beta));
+  const profile::Section section(profile::Axis::kKind, "products");
   backend_of(a).matmul(out, a, b, alpha, beta);
 }
+
+void record_matmuls(std::vector<MatmulCall>* calls) { recorded_calls = calls; }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
   std::vector<int64_t> shape = a.sizes().vec();

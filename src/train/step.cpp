@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cplm/eval.h"
+#include "cplm/profile.h"
 #include "cplm/train.h"
 
 namespace cplm {
@@ -22,7 +23,10 @@ at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   for (int64_t begin = 0; begin < batch.rows; begin += options.micro_batch) {
     const int64_t end = std::min(begin + options.micro_batch, batch.rows);
-    const ModelInput input = model_input(batch, begin, end, options.document_mask, device);
+    const ModelInput input = [&] {
+      const profile::Section section(profile::Axis::kPart, "data");
+      return model_input(batch, begin, end, options.document_mask, device);
+    }();
     loss_sum.sub_(model.forward_backward(input, target_weight).sum(at::kDouble));
   }
   return loss_sum;
@@ -36,6 +40,7 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
   const at::Tensor& grad = model.parameters().flat_grad();
   grad.zero_();
   const at::Tensor loss_sum = accumulate_gradients(model, batch, options);
+  const profile::Section section(profile::Axis::kPart, "optimizer");
   const ops::GradNorm norm = ops::grad_norm(grad, options.grad_clip, model.options().ops);
   const at::Tensor bad = loss_sum.add(norm.norm).isfinite().logical_not_();
   const at::Tensor bad_now = bad.to(blocked.scalar_type());
