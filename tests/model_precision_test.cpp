@@ -44,7 +44,8 @@ void set_weights(LanguageModel& model) {
 }
 
 std::unique_ptr<LanguageModel> model_of(const ModelConfig& config, const OpCase& c) {
-  auto model = make_model(config, c.dtype, c.path, {.vocabulary = 7, .copy_scores = 4});
+  auto model =
+      make_model(config, c.dtype, c.path, {.vocabulary = 7, .copy_scores = 4}, 5, c.device);
   set_weights(*model);
   return model;
 }
@@ -71,12 +72,13 @@ TEST_P(ModelPrecision, LossAndGradientsFollowFloat64) {
         const ModelInput input =
             make_input(config, {.rows = 2, .positions = 19, .documents = documents});
         const double weight = mean_weight(input);
-        const auto log_prob = values(model->forward_backward(input, weight));
+        const ModelInput moved = on_device(input, GetParam().device);
+        const auto log_prob = values(model->forward_backward(moved, weight));
         const auto expected = values(want->forward_backward(input, weight));
         EXPECT_TRUE(near(log_prob, expected, bounds.log_prob)) << backbone;
         EXPECT_TRUE(close(all_gradients(*model), all_gradients(*want), bounds.gradient))
             << backbone;
-        EXPECT_TRUE(near(values(model->score(input).log_prob), expected, bounds.log_prob));
+        EXPECT_TRUE(near(values(model->score(moved).log_prob), expected, bounds.log_prob));
       }
     }
   }
@@ -93,7 +95,8 @@ TEST_P(ModelPrecision, EveryCopyOptionFollowsFloat64) {
     const auto model = model_of(config, GetParam()), want = reference_of(config);
     const ModelInput input = make_input(config, {.rows = 2, .positions = 11});
     const double weight = mean_weight(input);
-    const auto log_prob = values(model->forward_backward(input, weight));
+    const auto log_prob =
+        values(model->forward_backward(on_device(input, GetParam().device), weight));
     EXPECT_TRUE(near(log_prob, values(want->forward_backward(input, weight)), bounds.log_prob));
     EXPECT_TRUE(close(all_gradients(*model), all_gradients(*want), bounds.gradient)) << options;
   }
@@ -108,6 +111,10 @@ TokenBatch make_batch(const ModelConfig& config) {
   return batch;
 }
 
+at::TensorOptions model_device(const LanguageModel& model) {
+  return at::TensorOptions().dtype(at::kFloat).device(model.options().tensor.device());
+}
+
 // The losses of ten steps on one batch, and the weights after them.
 struct Trained {
   std::vector<double> losses, weights;
@@ -116,7 +123,7 @@ struct Trained {
 Trained train_ten_steps(LanguageModel& model) {
   AdamW optimizer(model.parameters(), {}, model.options().ops);
   const TokenBatch batch = make_batch(model.config());
-  const at::Tensor blocked = at::zeros({});
+  const at::Tensor blocked = at::zeros({}, model_device(model));
   Trained out;
   for (int step = 0; step < 10; ++step) {
     const auto numbers =
@@ -147,7 +154,7 @@ TEST_P(ModelPrecision, SmallUpdatesAreNotLost) {
   const auto model = model_of(config, GetParam());
   AdamW optimizer(model->parameters(), {}, GetParam().path);
   const TokenBatch batch = make_batch(config);
-  const at::Tensor blocked = at::zeros({});
+  const at::Tensor blocked = at::zeros({}, model_device(*model));
   const std::vector<double> before = values(model->parameters().find("model.norm.weight")->master);
   constexpr int kSteps = 8;
   for (int step = 0; step < kSteps; ++step) {

@@ -93,6 +93,8 @@ RunOutcome train(const Config& config, const TrainOptions& options);
 at::Device resolve_device(Device device);
 // Precision, ops and determinism of `train` for a model on `device`.
 ModelOptions model_options(const Config& config, at::Device device);
+// Peak so far, MiB: resident memory of the process on a CPU, the allocator's on a GPU.
+double peak_memory_mb(at::Device device);
 // Sets LibTorch's thread count; 0: all cores this process may use. Returns the count.
 int set_threads(int64_t threads);
 // Lets the C library keep freed memory: a step frees and takes the same buffers again and again,

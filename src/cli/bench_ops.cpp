@@ -96,7 +96,7 @@ struct HeadOnPath {
     config.vocab_size = p.shape.vocab_size;
     config.hidden_size = p.shape.width;
     config.head = kind;
-    const ModelOptions options{p.options, path};
+    const ModelOptions options{p.options, path, {}};
     const size_t embedding = store.add(
         {{"model.embed_tokens.weight", {config.vocab_size, config.hidden_size}, Init::kNormal}});
     head = kind == HeadKind::kCplm ? make_copy_head(store, config, options, embedding)

@@ -1,11 +1,13 @@
 // Where a run computes.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <malloc.h>
 #include <sched.h>
 
 #include "cplm/base.h"
 #include "cplm/train.h"
+#include "train/console.h"
 
 namespace cplm {
 
@@ -28,6 +30,12 @@ ModelOptions model_options(const Config& config, at::Device device) {
           config.train.ops,
           {},
           config.train.deterministic};
+}
+
+double peak_memory_mb(at::Device device) {
+  if (device.is_cpu()) return peak_resident_mb();
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return static_cast<double>(stats.allocated_bytes[0].peak) / 1048576.0;  // 0: all pools together
 }
 
 void keep_freed_memory() {

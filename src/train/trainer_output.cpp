@@ -58,7 +58,7 @@ void Trainer::log_step() {
     record.tokens_per_s =
         static_cast<double>(timed_steps_ * config_.train.batch_tokens) / step_seconds_;
   }
-  record.peak_memory_mb = peak_resident_mb();
+  record.peak_memory_mb = peak_memory_mb(device_);
   metrics_->write(record);
   console_.train_line(record);
   state_.loss_sum = 0;

@@ -87,7 +87,9 @@ Shape shape(const Problem& p, size_t heads) {
 ops::AttentionInput op_input(const Problem& p, const Inputs& in, const OpCase& c) {
   return {tensor(in.q, shape(p, p.heads.query), c), tensor(in.k, shape(p, p.heads.key), c),
           tensor(in.v, shape(p, p.heads.key), c),
-          in.starts.empty() ? at::Tensor() : id_tensor(in.starts, {p.batch, p.positions}, c.device),
+          in.starts.empty() ? ops::DocumentStarts()
+                            : ops::DocumentStarts(id_tensor(in.starts, {p.batch, p.positions}),
+                                                  at::Device(c.device)),
           p.window};
 }
 

@@ -109,7 +109,9 @@ ops::CpScoreInput op_input(const Problem& p, const Inputs& in, const OpCase& c,
           tensor(in.k, vectors(p), c),
           id_tensor(in.ids, rows(p), c.device),
           id_tensor(in.targets, rows(p), c.device),
-          in.starts.empty() ? at::Tensor() : id_tensor(in.starts, rows(p), c.device),
+          in.starts.empty()
+              ? ops::DocumentStarts()
+              : ops::DocumentStarts(id_tensor(in.starts, rows(p)), at::Device(c.device)),
           p.include_current,
           block_rows};
 }

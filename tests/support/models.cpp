@@ -51,9 +51,10 @@ void randomize(LanguageModel& model, uint64_t seed) {
 }
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, at::ScalarType dtype,
-                                          OpsKind ops, ChunkRows chunks, uint64_t seed) {
+                                          OpsKind ops, ChunkRows chunks, uint64_t seed,
+                                          at::DeviceType device) {
   ModelOptions options;
-  options.tensor = at::TensorOptions().dtype(dtype);
+  options.tensor = at::TensorOptions().dtype(dtype).device(device);
   options.ops = ops;
   options.chunks = chunks;
   auto model = std::make_unique<LanguageModel>(config, options);
@@ -79,6 +80,11 @@ ModelInput make_input(const ModelConfig& config, const BatchOptions& o, uint64_t
     input.document_start = id_tensor(starts, shape);
   }
   return input;
+}
+
+ModelInput on_device(const ModelInput& input, at::DeviceType device) {
+  return {input.ids.to(device), input.targets.to(device),
+          ops::DocumentStarts(input.document_start.host(), device)};
 }
 
 ModelInput rows_of(const ModelInput& input, int64_t begin, int64_t end) {

@@ -25,7 +25,7 @@ void randomize(LanguageModel& model, uint64_t seed);
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config,
                                           at::ScalarType dtype = at::kDouble,
                                           OpsKind ops = OpsKind::kFused, ChunkRows chunks = {},
-                                          uint64_t seed = 5);
+                                          uint64_t seed = 5, at::DeviceType device = at::kCPU);
 
 struct BatchOptions {
   int64_t rows = 2, positions = 9;
@@ -33,6 +33,7 @@ struct BatchOptions {
   bool documents = false;
 };
 ModelInput make_input(const ModelConfig& config, const BatchOptions& options, uint64_t seed = 6);
+ModelInput on_device(const ModelInput& input, at::DeviceType device);
 // Rows [begin, end) of all tensors.
 ModelInput rows_of(const ModelInput& input, int64_t begin, int64_t end);
 double mean_weight(const ModelInput& input);  // 1 / counted targets
