@@ -24,6 +24,7 @@ struct OpsArguments {
   std::vector<int64_t> lengths = {512, 1024, 2048, 4096};
   int64_t tokens = 4096, repeats = 5, threads = 0;
   std::string device = "auto", precision = "float32";
+  std::string only;  // the name of one op; empty: all
   bool json = false;
 };
 
@@ -264,7 +265,9 @@ BenchJson bench_ops(const OpsArguments& arguments) {
                       shape_of(size)};
       for (const OpRun& op : {cp_score_run(p, false), cp_score_run(p, true), cross_entropy_run(p),
                               head_run(p, HeadKind::kVanilla), head_run(p, HeadKind::kCplm)}) {
-        report["ops"].push_back(bench.measure(op, p));
+        if (arguments.only.empty() || op.name == arguments.only) {
+          report["ops"].push_back(bench.measure(op, p));
+        }
       }
     }
   }
@@ -303,6 +306,7 @@ void add_bench_ops(CLI::App& bench) {
   app->add_option("--repeats", arguments->repeats, "Timed alternations; the median counts")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app->add_option("--op", arguments->only, "Only the op of this name");
   app->add_option("--threads", arguments->threads, "CPU threads, 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

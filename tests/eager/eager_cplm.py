@@ -106,8 +106,10 @@ class EagerCplm:
 
     def log_prob(self, ids, targets):
         """log P(target) of every position; targets are all real ids."""
+        return self.head_log_prob(self.hidden(ids), ids, targets)
+
+    def head_log_prob(self, h, ids, targets):
         s, w = self.shape, self.weights
-        h = self.hidden(ids)
         lm = w["model.embed_tokens.weight"] if s.tie_word_embeddings else w["lm_head.weight"]
         if s.head == "vanilla":
             return torch.log_softmax(F.linear(h, lm), dim=-1).gather(-1, targets[..., None]).squeeze(-1)
@@ -115,7 +117,7 @@ class EagerCplm:
         log_z = torch.log_softmax(logits, dim=-1)
         z_y, c = log_z.gather(-1, targets[..., None]).squeeze(-1).exp(), log_z[..., -1].exp()
         q, k = F.linear(h, w["cp_head.q_proj.weight"]), F.linear(h, w["cp_head.k_proj.weight"])
-        causal = self.tables(ids.shape[1], h.dtype)[2]
+        causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
         scores = (q @ k.transpose(1, 2)).masked_fill(~causal, -math.inf)
         scores = torch.cat([scores, (q @ w["cp_head.sink"])[..., None]], dim=-1) / math.sqrt(s.hidden_size)
         alpha = torch.softmax(scores, dim=-1)
