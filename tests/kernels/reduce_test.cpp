@@ -24,7 +24,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 struct RowResults {
-  float sum, max, lse, second_sum;
+  float sum, max, lse, second_sum, double_sum;
 };
 
 // Several reductions in a row, their results from every thread: out[row][thread].
@@ -40,18 +40,19 @@ CPLM_KERNEL void reduce_rows(const T* in, RowResults* out, int width) {
     lse.add(x);
   }
   const float block = block_sum(sum);
+  const float second = block_sum(2.0f * sum);  // at once, through the same shared array
   const float largest = block_max(max);
   const LogSumExp joined = block_join(lse);
-  const auto second = static_cast<float>(block_sum(2.0 * static_cast<double>(sum)));
-  out[blockIdx.x * blockDim.x + threadIdx.x] = {block, largest, joined.value(), second};
+  const auto in_double = static_cast<float>(block_sum(static_cast<double>(sum)));
+  out[blockIdx.x * blockDim.x + threadIdx.x] = {block, largest, joined.value(), second, in_double};
 }
 
 CPLM_KERNEL void reduce_warps(const float* in, RowResults* out) {
   const float x = in[threadIdx.x];
   LogSumExp lse = LogSumExp::empty();
   lse.add(x);
-  out[threadIdx.x] = {warp_sum(x), warp_max(x), warp_join(lse).value(),
-                      static_cast<float>(warp_sum(2.0 * static_cast<double>(x)))};
+  out[threadIdx.x] = {warp_sum(x), warp_max(x), warp_join(lse).value(), warp_sum(2.0f * x),
+                      static_cast<float>(warp_sum(static_cast<double>(x)))};
 }
 
 // Doubles a row in groups of N, the last elements one by one.
@@ -102,6 +103,7 @@ void expect_row(const RowResults& result, const T* row, int width) {
   }
   EXPECT_NEAR(result.sum, sum, 1e-6 * magnitude);
   EXPECT_NEAR(result.second_sum, 2 * sum, 2e-6 * magnitude);
+  EXPECT_NEAR(result.double_sum, sum, 1e-6 * magnitude);
   EXPECT_EQ(result.max, static_cast<float>(max));
   EXPECT_NEAR(result.lse, std::log(exp_sum), 2e-6 * (1 + std::fabs(std::log(exp_sum))));
 }
