@@ -1,11 +1,12 @@
-// The thread back-end: one OS thread for each CUDA thread, a std::barrier for the block and for
-// every mask that a warp uses. Under ThreadSanitizer a missing __syncthreads becomes a reported
-// race. Lanes that wait for each other at different places hang here: the fibers report that, run
-// them first.
+// The thread back-end: one OS thread for each CUDA thread, which meet at a barrier of their block
+// and at one for every mask that a warp uses. Under ThreadSanitizer a missing __syncthreads becomes
+// a reported race. Lanes that wait for each other at different places hang here: the fibers report
+// that, run them first.
 #include <array>
 #include <atomic>
-#include <barrier>
 #include <bit>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <map>
 #include <memory>
@@ -19,61 +20,80 @@
 namespace cplm::emulator {
 namespace {
 
-// Runs once when all have met, before any goes on: who had exited by then did not come.
-struct CountMissing {
-  void operator()() const noexcept { *missing = exited->load(std::memory_order_relaxed) & mask; }
+// A barrier that orders memory between its members and nobody else. std::barrier would not do:
+// waits of libstdc++ share counters among all barriers, and the order that these add hides races
+// between warps from ThreadSanitizer. For the same reason a thread that exits only counts itself,
+// without order; who waits looks at that count now and then.
+class Rendezvous {
+ public:
+  explicit Rendezvous(int num_members) : num_members_(num_members) {}
 
-  const std::atomic<unsigned>* exited;  // a mask of lanes, or the number of threads
-  unsigned mask;
-  unsigned* missing;
+  // `generation`: how often the caller came before. False: some can come no more.
+  template <class NumExited>
+  bool arrive_and_wait(unsigned generation, const NumExited& num_exited) {
+    // Two gates in turn: who still leaves the last one must not meet the lock of the next.
+    Gate& gate = gates_[generation % 2];
+    std::unique_lock lock(gate.mutex);
+    const unsigned openings = gate.num_openings;
+    if (++gate.num_arrived == num_members_) gate.open(true);
+    while (gate.num_openings == openings) {
+      gate.opened.wait_for(lock, std::chrono::milliseconds(50));
+      if (gate.num_openings == openings && gate.num_arrived + num_exited() >= num_members_) {
+        gate.open(false);
+      }
+    }
+    return gate.all_came;
+  }
+
+ private:
+  struct Gate {
+    void open(bool all) {
+      all_came = all;
+      num_arrived = 0;
+      ++num_openings;
+      opened.notify_all();
+    }
+
+    std::mutex mutex;
+    std::condition_variable opened;
+    int num_arrived = 0;
+    unsigned num_openings = 0;
+    bool all_came = true;
+  };
+
+  const int num_members_;
+  std::array<Gate, 2> gates_;
 };
 
 // Where the lanes of one mask meet. Values lie twice: a quick lane may bring its next value while a
 // slow one still reads the last.
 struct Meeting {
-  Meeting(unsigned mask, const std::atomic<unsigned>& exited)
-      : barrier(std::popcount(mask), CountMissing{&exited, mask, &missing}) {}
+  explicit Meeting(unsigned mask) : rendezvous(std::popcount(mask)) {}
 
-  unsigned missing = 0;  // lanes
-  std::barrier<CountMissing> barrier;
+  Rendezvous rendezvous;
   std::array<std::array<Collective, 32>, 2> brought{};
   std::array<unsigned, 32> num_meetings{};  // of each lane
 };
 
-class Warp {
- public:
+struct Warp {
   Meeting& meeting(unsigned mask) {
-    const std::lock_guard lock(mutex_);
-    std::unique_ptr<Meeting>& meeting = meetings_[mask];
-    if (meeting == nullptr) {
-      meeting = std::make_unique<Meeting>(mask, exited_);
-      for (unsigned gone = mask & exited_; gone != 0; gone &= gone - 1) {
-        meeting->barrier.arrive_and_drop();
-      }
-    }
-    return *meeting;
+    const std::lock_guard lock(mutex);
+    std::unique_ptr<Meeting>& found = meetings[mask];
+    if (found == nullptr) found = std::make_unique<Meeting>(mask);
+    return *found;
   }
 
-  // The lane will come to no meeting any more.
-  void leave(int lane) {
-    const std::lock_guard lock(mutex_);
-    exited_.fetch_or(1u << lane, std::memory_order_relaxed);
-    for (auto& [mask, meeting] : meetings_) {
-      if ((mask >> lane & 1u) != 0) meeting->barrier.arrive_and_drop();
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<unsigned, std::unique_ptr<Meeting>> meetings_;
-  std::atomic<unsigned> exited_{0};  // a mask
+  std::mutex mutex;
+  std::map<unsigned, std::unique_ptr<Meeting>> meetings;
+  std::atomic<unsigned> exited{0};  // a mask of lanes
 };
 
 class ThreadBlock final : public Block {
  public:
   ThreadBlock(const Launch& launch, uint3 index)
       : Block(launch, index),
-        barrier_(launch.block_threads, CountMissing{&num_exited_, ~0u, &num_missing_}),
+        barrier_(launch.block_threads),
+        num_barriers_(static_cast<std::size_t>(launch.block_threads)),
         warps_(static_cast<std::size_t>((launch.block_threads + 31) / 32)) {
     threads_.reserve(static_cast<std::size_t>(launch.block_threads));
     for (int i = 0; i < num_threads(); ++i) threads_.emplace_back([this, i] { thread_main(i); });
@@ -87,10 +107,10 @@ class ThreadBlock final : public Block {
   }
 
   void sync_threads(const std::source_location& site) override {
-    barrier_.arrive_and_wait();
-    if (num_missing_ == 0) return;
+    const auto num_exited = [this] { return num_exited_.load(std::memory_order_relaxed); };
+    if (barrier_.arrive_and_wait(num_barriers_[threadIdx.x]++, num_exited)) return;
     fault(static_cast<int>(threadIdx.x),
-          describe("__syncthreads", site) + ": " + std::to_string(num_missing_) +
+          describe("__syncthreads", site) + ": " + std::to_string(num_exited()) +
               " threads of the block have exited: divergent barrier");
   }
 
@@ -100,14 +120,18 @@ class ThreadBlock final : public Block {
     static thread_local std::map<unsigned, Meeting*> known;
     Meeting*& meeting = known[collective.mask];
     const int self = static_cast<int>(threadIdx.x);
-    if (meeting == nullptr) {
-      meeting = &warps_[static_cast<std::size_t>(self / 32)].meeting(collective.mask);
-    }
+    Warp& warp = warps_[static_cast<std::size_t>(self / 32)];
+    if (meeting == nullptr) meeting = &warp.meeting(collective.mask);
     const auto lane_index = static_cast<std::size_t>(self % 32);
-    auto& brought = meeting->brought[meeting->num_meetings[lane_index]++ % 2];
+    const unsigned generation = meeting->num_meetings[lane_index]++;
+    auto& brought = meeting->brought[generation % 2];
     brought[lane_index] = collective;
-    meeting->barrier.arrive_and_wait();
-    if (meeting->missing != 0) fault_missing(collective, std::countr_zero(meeting->missing));
+    const auto exited = [&] {
+      return collective.mask & warp.exited.load(std::memory_order_relaxed);
+    };
+    if (!meeting->rendezvous.arrive_and_wait(generation, [&] { return std::popcount(exited()); })) {
+      fault_missing(collective, std::countr_zero(exited()));
+    }
     return answer(collective, brought);
   }
 
@@ -130,13 +154,13 @@ class ThreadBlock final : public Block {
       if (first_fault_ == nullptr) first_fault_ = fault;
     }
     num_exited_.fetch_add(1, std::memory_order_relaxed);
-    warps_[static_cast<std::size_t>(thread / 32)].leave(thread % 32);
-    barrier_.arrive_and_drop();
+    warps_[static_cast<std::size_t>(thread / 32)].exited.fetch_or(1u << thread % 32,
+                                                                  std::memory_order_relaxed);
   }
 
-  std::barrier<CountMissing> barrier_;
-  std::atomic<unsigned> num_exited_{0};
-  unsigned num_missing_ = 0;
+  Rendezvous barrier_;
+  std::vector<unsigned> num_barriers_;  // that each thread has come to
+  std::atomic<int> num_exited_{0};
   std::vector<Warp> warps_;
   std::vector<std::thread> threads_;
   std::mutex fault_mutex_;

@@ -78,10 +78,12 @@ TEST(Emulator, SoundKernelsAgreeUnderEverySchedule) {
 TEST(Emulator, StarveShowsARemovedBarrier) {
   const std::vector<float> right = launch_rotation(planted::rotate<true>);
   const std::vector<float> right_twice = launch_rotation(planted::rotate_twice<true>);
+  const std::vector<float> right_sum = launch_rotation(planted::sum_repeatedly<true>);
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
     const ScopedOptions scope({.schedule = Schedule::kStarve, .seed = seed});
     EXPECT_FALSE(same_bytes(launch_rotation(planted::rotate<false>), right)) << seed;
     EXPECT_FALSE(same_bytes(launch_rotation(planted::rotate_twice<false>), right_twice)) << seed;
+    EXPECT_FALSE(same_bytes(launch_rotation(planted::sum_repeatedly<false>), right_sum)) << seed;
   }
 }
 
@@ -182,8 +184,8 @@ TEST(Emulator, ImpossibleLaunches) {
 }
 
 TEST(Emulator, ThreadsAgreeWithFibers) {
-  for (const Rotation kernel :
-       {planted::rotate<true>, planted::rotate_twice<true>, planted::rotate_in_warp<true>}) {
+  for (const Rotation kernel : {planted::rotate<true>, planted::rotate_twice<true>,
+                                planted::rotate_in_warp<true>, planted::sum_repeatedly<true>}) {
     const std::vector<float> fibers = launch_rotation(kernel);
     const ScopedOptions scope({.backend = Backend::kThreads});
     EXPECT_EQ(launch_rotation(kernel), fibers);

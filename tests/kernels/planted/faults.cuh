@@ -43,6 +43,24 @@ CPLM_KERNEL void rotate_twice(const float* in, float* out) {
   out[threadIdx.x] = values[from];
 }
 
+// The block's sum, three times over its own result. Without the second barrier a quick warp writes
+// its next part while a slow one reads; the warps' collectives must not pass for that barrier.
+template <bool kWithSecondBarrier>
+CPLM_KERNEL void sum_repeatedly(const float* in, float* out) {
+  CPLM_SHARED(float, parts, kMaxThreads / 32);
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float value = in[threadIdx.x];
+  for (int i = 0; i < 3; ++i) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kFullWarp, value, lanes);
+    if (lane == 0) parts[warp] = value;
+    __syncthreads();
+    value = lane < blockDim.x / 32 ? parts[lane] : 0.0f;
+    for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kFullWarp, value, lanes);
+    if (kWithSecondBarrier) __syncthreads();
+  }
+  out[threadIdx.x] = value;
+}
+
 // All blocks add to one number without an atomic.
 template <bool kAtomic>
 CPLM_KERNEL void count_blocks(unsigned long long* count) {

@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int kThreads = 64;
+constexpr int kThreads = 128;
 
 template <void (*kKernel)(const float*, float*)>
 void rotation() {
@@ -31,6 +31,8 @@ const std::map<std::string, void (*)()> kPlanted = {
     {"rotate_in_warp_without_barrier", rotation<planted::rotate_in_warp<false>>},
     {"rotate_twice", rotation<planted::rotate_twice<true>>},
     {"rotate_twice_without_barrier", rotation<planted::rotate_twice<false>>},
+    {"sum_repeatedly", rotation<planted::sum_repeatedly<true>>},
+    {"sum_repeatedly_without_barrier", rotation<planted::sum_repeatedly<false>>},
     {"count_blocks", count<planted::count_blocks<true>>},
     {"count_blocks_without_atomic", count<planted::count_blocks<false>>},
 };
