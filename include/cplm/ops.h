@@ -7,7 +7,8 @@
 // for float64, else float32; products of bfloat16 operands are summed in float32 and rounded once.
 // Gradients of weights are always *added* to the given buffer. Path: kFused picks the tuned body of
 // the device where one exists; kComposed is the composition of ATen ops that defines the op and
-// that tests compare against. Nothing here reads a value back from the device.
+// that tests compare against. Nothing here but the composed sampler reads a value back from the
+// device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -233,16 +234,16 @@ DecodeScores cp_decode(const at::Tensor& q, const at::Tensor& keys, const KeyRan
 
 struct NextTokenInput {
   at::Tensor logits;  // [R, V] accumulation dtype
-  // Undefined with kNoCopy:
-  at::Tensor copy_logit, sink_score;  // [R]
-  DecodeScores copy;                  // scores [R, S]
+  // The rest is not read with kNoCopy.
+  at::Tensor copy_logit, sink_score;  // [R]; not read with kForceCopy
+  DecodeScores copy;                  // scores [R, S]; without an M it is found from the scores
   at::Tensor ids;                     // int32 [R, S], or [1, S] for all rows
   KeyRange range;
   CopyMode mode = CopyMode::kNatural;
   bool log_space = false;  // log P instead of P, finite however small P is
 };
 // P(v) [R, V] in the mode asked for (SPEC.md section 2; p_CP is p_LM where the range is empty).
-// Sums by token id are the same bits whatever the schedule.
+// kFused sums by token id to the same bits whatever the schedule; on CUDA to 2^-62 absolute.
 at::Tensor next_token_distribution(const NextTokenInput& input, OpsKind path);
 
 struct Sampling {

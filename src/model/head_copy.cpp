@@ -1,5 +1,6 @@
 // The LM head with its <copy> logit, the Copy-Paste head, and the mixture of both (SPEC.md sections
 // 2 and 3). Copy scores come first, so that one pass over the logits ends in their gradient.
+#include <ATen/ops/arange.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -53,6 +54,9 @@ class CopyHead : public Head {
                         const at::Tensor& dk, const at::Tensor& grad_sink_score,
                         const at::Tensor& dh);
   ops::CpScoreInput score_input(const CopyProjection& p, const ModelInput& input) const;
+  // The keys that positions [begin, end) of a sequence may point at.
+  ops::KeyRange key_range(const ModelInput& input, int64_t sequence, int64_t begin,
+                          int64_t end) const;
   const ops::RopeTable& rope(int64_t positions, const at::TensorOptions& options);
   ops::LinearCrossEntropyInput lm_input(const at::Tensor& h, const ModelInput& input) const {
     return {flat_rows(h), store_[lm_].value, input.targets.reshape(-1), options_.chunks.vocabulary};
@@ -148,6 +152,17 @@ ops::CpScoreInput CopyHead::score_input(const CopyProjection& p, const ModelInpu
           options_.chunks.copy_scores};
 }
 
+ops::KeyRange CopyHead::key_range(const ModelInput& input, int64_t sequence, int64_t begin,
+                                  int64_t end) const {
+  const int64_t current = config_.copy.include_current ? 1 : 0;
+  ops::KeyRange range;
+  range.end = at::arange(begin + current, end + current, input.ids.options().dtype(at::kInt));
+  if (input.document_start.defined()) {
+    range.begin = input.document_start.device().select(0, sequence).slice(0, begin, end);
+  }
+  return range;
+}
+
 at::Tensor CopyHead::forward_backward(const at::Tensor& h, const ModelInput& input,
                                       double target_weight, const at::Tensor& dh) {
   std::optional<profile::Section> section(std::in_place, profile::Axis::kPart, "cp head");
@@ -196,29 +211,23 @@ PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
 
 at::Tensor CopyHead::distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,
                                   int64_t begin, int64_t end, CopyMode mode) {
-  const auto part = [&](const at::Tensor& x) { return x.select(0, sequence).slice(0, begin, end); };
-  const at::Tensor rows_h = part(h);
-  const at::Tensor logits = ops::lm_logits(rows_h, store_[lm_].value);
-  const at::Tensor lm = logits.softmax(-1);
-  if (mode == CopyMode::kNoCopy) return lm;
-
-  const CopyProjection p = project(h);
-  const ops::CpScoreInput in = score_input(p, input);
-  const ops::CpScores scores = ops::cp_score(in, options_.ops);
-  const at::Tensor context_lse = part(scores.context_lse);
-  const at::Tensor copied =
-      ops::cp_distribution(in, scores.context_lse, sequence, begin, end, config_.vocab_size);
-  if (mode == CopyMode::kForceCopy) {  // p_CP, which is p_LM where there is nothing to copy
-    return at::where(context_lse.isneginf().unsqueeze(1), lm, copied);
+  const at::Tensor context = h.narrow(0, sequence, 1).narrow(1, 0, end);
+  const at::Tensor rows_h = context.select(0, 0).slice(0, begin, end);
+  ops::NextTokenInput next;
+  next.logits = ops::lm_logits(rows_h, store_[lm_].value);
+  next.mode = mode;
+  if (mode != CopyMode::kNoCopy) {
+    const CopyProjection p = project(context);
+    ops::CpScoreInput vectors;
+    vectors.q = p.q;
+    vectors.k = p.k;
+    next.copy_logit = copy_logit(rows_h);
+    next.sink_score = p.sink_score.slice(0, begin, end);
+    next.copy.scores = ops::cp_scores_of_rows(vectors, 0, begin, end);
+    next.ids = input.ids.narrow(0, sequence, 1).narrow(1, 0, end).to(at::kInt);
+    next.range = key_range(input, sequence, begin, end);
   }
-  const at::Tensor logit_c = copy_logit(rows_h);
-  const at::Tensor sink_score = part(p.sink_score.view(input.ids.sizes()));
-  const ops::MixtureGates gates =
-      ops::mixture_gates({logits.logsumexp(-1), {}, logit_c, context_lse, {}, sink_score});
-  const at::Tensor lm_share =
-      gates.log_not_copy.exp().add(gates.log_copy_gate.add(gates.log_sink_mass).exp_());
-  const at::Tensor copy_share = gates.log_copy_gate.add(gates.log_not_sink).exp_();
-  return lm.mul(lm_share.unsqueeze(1)).add_(copied.mul_(copy_share.unsqueeze(1)));
+  return ops::next_token_distribution(next, options_.ops);
 }
 
 }  // namespace

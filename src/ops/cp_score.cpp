@@ -115,10 +115,14 @@ at::Tensor fused_backward(const Backend& rows, const CpScoreInput& in, const Cop
   return ds;
 }
 
-void check_input(const CpScoreInput& in) {
+void check_vectors(const CpScoreInput& in) {
   CPLM_CHECK(in.q.dim() == 3 && in.q.sizes() == in.k.sizes(),
              "[ops.cp_score] expected q and k of one shape [B, T, D], got ", in.q.sizes(), " and ",
              in.k.sizes());
+}
+
+void check_input(const CpScoreInput& in) {
+  check_vectors(in);
   CPLM_CHECK(in.ids.sizes() == in.q.sizes().slice(0, 2) && in.targets.sizes() == in.ids.sizes(),
              "[ops.cp_score] expected ids and targets [B, T], got ", in.ids.sizes(), " and ",
              in.targets.sizes());
@@ -174,16 +178,13 @@ std::pair<at::Tensor, at::Tensor> cp_score_backward(const CpScoreInput& in, cons
   return {dq, dk.to(in.k.scalar_type())};
 }
 
-at::Tensor cp_distribution(const CpScoreInput& in, const at::Tensor& context_lse, int64_t sequence,
-                           int64_t begin, int64_t end, int64_t vocab_size) {
-  const CopyTile tile{sequence, 1, begin, end, 0};
-  const at::Tensor a = tile_scores(in, tile).select(0, 0);
-  const at::Tensor lse = rows_in(context_lse, tile).select(0, 0).unsqueeze(1);
-  const at::Tensor weights =
-      at::where(a.ne(kMinusInfinity), a.sub(lse).exp_(), at::zeros({}, a.options()));
-  at::Tensor mass = at::zeros({end - begin, vocab_size}, a.options());
-  const at::Tensor ids = in.ids.select(0, sequence).slice(0, 0, end);
-  return mass.scatter_add_(1, ids.unsqueeze(0).expand(weights.sizes()), weights);
+at::Tensor cp_scores_of_rows(const CpScoreInput& in, int64_t sequence, int64_t begin, int64_t end) {
+  check_vectors(in);
+  CPLM_CHECK(
+      sequence >= 0 && sequence < in.q.size(0) && begin >= 0 && begin <= end && end <= in.q.size(1),
+      "[ops.cp_scores_of_rows] expected rows of q ", in.q.sizes(), ", got rows [", begin, ", ", end,
+      ") of sequence ", sequence);
+  return tile_products(in, {sequence, 1, begin, end, 0}).mul_(scale_of(in)).select(0, 0);
 }
 
 }  // namespace cplm::ops

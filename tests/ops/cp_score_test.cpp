@@ -1,4 +1,4 @@
-// Copy scores: M, Lam, their backward and the copied distribution against the dense reference.
+// Copy scores: M, Lam, their backward and single rows against the dense reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -261,27 +261,22 @@ TEST_P(CpScore, RowsApartInMemoryChangeNothing) {
   EXPECT_TRUE(close(got.k, want.k, GetParam().value));
 }
 
-TEST_P(CpScore, DistributionSumsWeightsByToken) {
-  for (const bool include_current : {true, false}) {
-    const Problem p{.positions = 19, .include_current = include_current, .documents = true};
-    const Inputs in = make_inputs(p, GetParam());
-    const auto input = op_input(p, in, GetParam());
-    const auto scores = ops::cp_score(input, GetParam().path);
-    constexpr size_t kSequence = 1, kBegin = 3, kEnd = 17;
-    const at::Tensor got =
-        ops::cp_distribution(input, scores.context_lse, kSequence, kBegin, kEnd, p.vocab);
-    const Matrix dense = dense_scores(p, in, kSequence);
-    Matrix want(kEnd - kBegin, static_cast<size_t>(p.vocab));
-    for (size_t t = kBegin; t < kEnd; ++t) {
-      const std::vector<double> row(dense.row(t), dense.row(t) + dense.cols);
-      const double total = reference::log_sum_exp(row);
-      for (size_t j = 0; j < p.positions && total != kMinusInfinity; ++j) {
-        const auto id = static_cast<size_t>(in.ids[kSequence * p.positions + j]);
-        want.at(t - kBegin, id) += std::exp(row[j] - total);
-      }
+TEST_P(CpScore, ScoresOfRowsAreThoseOfTheReference) {
+  const Problem p{.positions = 19, .width = 5};
+  const Inputs in = make_inputs(p, GetParam());
+  const auto input = op_input(p, in, GetParam());
+  constexpr size_t kSequence = 1, kBegin = 3, kEnd = 17;
+  const Matrix dense = dense_scores(p, in, kSequence);
+  const std::vector<double> got = values(ops::cp_scores_of_rows(input, kSequence, kBegin, kEnd));
+  ASSERT_EQ(got.size(), (kEnd - kBegin) * kEnd);
+  for (size_t t = kBegin; t < kEnd; ++t) {
+    for (size_t j = 0; j <= t; ++j) {
+      EXPECT_NEAR(got[(t - kBegin) * kEnd + j], dense.at(t, j), GetParam().score);
     }
-    EXPECT_TRUE(near(values(got), want.data, GetParam().score)) << text(p);
   }
+  EXPECT_EQ(ops::cp_scores_of_rows(input, 0, 4, 4).numel(), 0);
+  EXPECT_THROW(ops::cp_scores_of_rows(input, 2, 0, 1), Error);
+  EXPECT_THROW(ops::cp_scores_of_rows(input, 0, 3, 20), Error);
 }
 
 TEST_P(CpScore, TakesABatchOfNoRowsAndRefusesShapesThatDoNotFit) {

@@ -48,6 +48,14 @@ struct MixtureRow {
   long double u, l_y, l_c, M, Lam, a_s;
 };
 long double mixture_log_prob(const MixtureRow& row);
+// log P(v) of one row in the three modes; -inf where a token cannot be. scores: -inf where the key
+// is not allowed.
+struct LogDistribution {
+  std::vector<double> natural, no_copy, force_copy;
+};
+LogDistribution log_distribution(const std::vector<double>& logits, double copy_logit,
+                                 const std::vector<double>& scores, double sink_score,
+                                 const std::vector<int>& ids);
 
 // ---- the model ----------------------------------------------------------------------------------
 struct Settings {

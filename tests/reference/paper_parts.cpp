@@ -133,4 +133,25 @@ long double mixture_log_prob(const MixtureRow& row) {
   return join(join(direct, by_sink), copied);
 }
 
+LogDistribution log_distribution(const std::vector<double>& logits, double copy_logit,
+                                 const std::vector<double>& scores, double sink_score,
+                                 const std::vector<int>& ids) {
+  const double u = log_sum_exp(logits), context = log_sum_exp(scores);
+  LogDistribution out;
+  for (size_t v = 0; v < logits.size(); ++v) {
+    std::vector<double> matching;
+    for (size_t j = 0; j < scores.size(); ++j) {
+      if (scores[j] != kMinusInfinity && ids[j] == static_cast<int>(v)) {
+        matching.push_back(scores[j]);
+      }
+    }
+    const double match = log_sum_exp(matching);
+    out.natural.push_back(static_cast<double>(
+        mixture_log_prob({u, logits[v], copy_logit, context, match, sink_score})));
+    out.no_copy.push_back(logits[v] - u);
+    out.force_copy.push_back(context == kMinusInfinity ? logits[v] - u : match - context);
+  }
+  return out;
+}
+
 }  // namespace cplm::reference

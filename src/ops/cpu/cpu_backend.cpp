@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cpu/decode_rows.h"
 #include "ops/matmul.h"
 
 namespace cplm::ops {
@@ -24,6 +25,10 @@ void with_type(const at::Tensor& x, const Body& body) {
 template <class T>
 T* data_or_null(const at::Tensor& x) {
   return x.defined() ? x.mutable_data_ptr<T>() : nullptr;
+}
+
+cpu::KeyBounds bounds_of(const KeyRange& range) {
+  return {data_or_null<int32_t>(range.begin), data_or_null<int32_t>(range.end)};
 }
 
 template <class T>
@@ -177,6 +182,42 @@ class CpuBackend : public Backend {
                          out.log_prob.mutable_data_ptr<T>(), data_or_null<T>(out.grad.copy_logit),
                          data_or_null<T>(out.grad.context_lse), data_or_null<T>(out.grad.match_lse),
                          data_or_null<T>(out.grad.sink_score)});
+    });
+  }
+
+  void cp_decode(const at::Tensor& q, const at::Tensor& keys, const KeyRange& range, double scale,
+                 const DecodeScores& out) const override {
+    with_type(q, [&](auto type) {
+      using T = decltype(type);
+      cpu::decode_rows<T>({q.const_data_ptr<T>(), keys.const_data_ptr<T>(), bounds_of(range),
+                           q.size(0), keys.size(1), q.size(1), keys.stride(0), keys.stride(1),
+                           static_cast<T>(scale), out.scores.mutable_data_ptr<T>(),
+                           out.context_lse.mutable_data_ptr<T>()});
+    });
+  }
+
+  void next_token_distribution(const NextTokenInput& in, const at::Tensor& vocab_lse,
+                               const at::Tensor& out) const override {
+    const bool copies = in.mode != CopyMode::kNoCopy;
+    with_type(in.logits, [&](auto type) {
+      using T = decltype(type);
+      cpu::distribution_rows<T>(
+          {in.logits.const_data_ptr<T>(), vocab_lse.const_data_ptr<T>(),
+           data_or_null<T>(in.copy_logit), data_or_null<T>(in.copy.context_lse),
+           data_or_null<T>(in.sink_score), data_or_null<T>(in.copy.scores),
+           data_or_null<int32_t>(in.ids), copies && in.ids.size(0) > 1 ? in.ids.size(1) : 0,
+           bounds_of(in.range), in.logits.size(0), copies ? in.copy.scores.size(1) : 0,
+           in.logits.size(1), in.mode, in.log_space, out.mutable_data_ptr<T>()});
+    });
+  }
+
+  void sample_tokens(const at::Tensor& log_prob, const at::Tensor& counter,
+                     const Sampling& sampling, const at::Tensor& tokens) const override {
+    with_type(log_prob, [&](auto type) {
+      using T = decltype(type);
+      cpu::sample_rows<T>({log_prob.const_data_ptr<T>(), counter.const_data_ptr<int64_t>(),
+                           log_prob.size(0), log_prob.size(1), sampling,
+                           tokens.mutable_data_ptr<int64_t>()});
     });
   }
 

@@ -3,16 +3,21 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "kernels/adamw.h"
+#include "kernels/cp_decode.h"
 #include "kernels/cp_score.h"
 #include "kernels/embedding_grad.h"
 #include "kernels/grad_norm.h"
 #include "kernels/head_rows.h"
+#include "kernels/mix_distribution.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
+#include "kernels/sample.h"
+#include "kernels/scatter_sum.h"
 #include "kernels/swiglu.h"
 
 namespace cplm::ops {
@@ -36,6 +41,18 @@ T* data(const at::Tensor& x) {
 int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
 
 int64_t stride_of(const at::Tensor& x) { return x.defined() ? x.stride(0) : 0; }
+
+// From row `first` on of x [R, ...]; null where undefined.
+template <class T>
+T* data_from(const at::Tensor& x, int64_t first) {
+  return x.defined() ? data<T>(x) + first * x.stride(0) : nullptr;
+}
+
+kernels::DistributionMode mode_of(CopyMode mode) {
+  using Mode = kernels::DistributionMode;
+  if (mode == CopyMode::kNatural) return Mode::kNatural;
+  return mode == CopyMode::kNoCopy ? Mode::kNoCopy : Mode::kForceCopy;
+}
 
 // Rows of the tile's sequences of x [B, T].
 template <class T>
@@ -190,6 +207,64 @@ class CudaBackend : public Backend {
     });
   }
 
+  void cp_decode(const at::Tensor& q, const at::Tensor& keys, const KeyRange& range, double scale,
+                 const DecodeScores& out) const override {
+    const int32_t max_keys = narrow(keys.size(1));
+    const at::Tensor workspace =
+        at::empty({q.size(0), kernels::cp_decode_splits(max_keys), 2}, out.scores.options());
+    with_type(q, [&](auto type) {
+      using T = decltype(type);
+      kernels::cp_decode<T>(
+          {data<T>(q), data<T>(keys), data<int32_t>(range.end), data<int32_t>(range.begin),
+           data<float>(out.scores), data<float>(out.context_lse), data<float>(workspace),
+           q.stride(0), keys.stride(0), keys.stride(1), out.scores.stride(0), narrow(q.size(0)),
+           max_keys, narrow(q.size(1)), static_cast<float>(scale)},
+          stream(q));
+    });
+  }
+
+  void next_token_distribution(const NextTokenInput& in, const at::Tensor& vocab_lse,
+                               const at::Tensor& out) const override {
+    constexpr int64_t kMostRows = 64;  // 8 bytes a row and token of copied mass
+    const int64_t rows = in.logits.size(0), vocab = in.logits.size(1);
+    at::Tensor mass;  // the mixing kernel leaves it zeroed for the next rows
+    if (in.mode != CopyMode::kNoCopy) {
+      mass = at::zeros({std::min(rows, kMostRows), vocab}, in.logits.options().dtype(at::kLong));
+    }
+    for (int64_t first = 0; first < rows; first += kMostRows) {
+      const int64_t count = std::min(kMostRows, rows - first);
+      if (mass.defined()) scatter_mass(in, first, count, mass);
+      kernels::mix_distribution(
+          {data_from<float>(in.logits, first), data_from<float>(vocab_lse, first),
+           data_from<float>(in.copy_logit, first), data_from<float>(in.copy.context_lse, first),
+           data_from<float>(in.sink_score, first), data<uint64_t>(mass),
+           data_from<float>(out, first), count, in.logits.stride(0), vocab, out.stride(0),
+           narrow(vocab), mode_of(in.mode), in.log_space},
+          stream(in.logits));
+    }
+  }
+
+  void sample_tokens(const at::Tensor& log_prob, const at::Tensor& counter,
+                     const Sampling& sampling, const at::Tensor& tokens) const override {
+    static_assert(sizeof(kernels::TokenScore) == sizeof(int64_t));
+    const int32_t vocab = narrow(log_prob.size(1));
+    const at::Tensor narrow_tokens = at::empty(tokens.sizes(), tokens.options().dtype(at::kInt));
+    const at::Tensor workspace =
+        at::empty({log_prob.size(0), kernels::sample_parts(vocab)}, tokens.options());
+    const kernels::Sample args{data<float>(log_prob),
+                               data<uint64_t>(counter),
+                               data<int32_t>(narrow_tokens),
+                               data<kernels::TokenScore>(workspace),
+                               log_prob.size(0),
+                               log_prob.stride(0),
+                               vocab,
+                               sampling.seed,
+                               static_cast<float>(sampling.temperature)};
+    sampling.temperature == 0 ? kernels::sample_greedy(args, stream(log_prob))
+                              : kernels::sample_temperature(args, stream(log_prob));
+    tokens.copy_(narrow_tokens);
+  }
+
   void adamw(const AdamWInput& in) const override {
     with_type(in.value, [&](auto type) {
       using T = decltype(type);
@@ -233,6 +308,19 @@ class CudaBackend : public Backend {
 
   static int64_t rows_in(const at::Tensor& x) {
     return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
+  }
+
+  // Copy weights of `count` rows summed by token id into mass, which comes zeroed.
+  void scatter_mass(const NextTokenInput& in, int64_t first, int64_t count,
+                    const at::Tensor& mass) const {
+    const int64_t ids_stride = in.ids.size(0) > 1 ? in.ids.stride(0) : 0;
+    kernels::scatter_sum(
+        {data_from<float>(in.copy.scores, first), data<int32_t>(in.ids) + first * ids_stride,
+         data_from<float>(in.copy.context_lse, first), data_from<int32_t>(in.range.begin, first),
+         data_from<int32_t>(in.range.end, first), data<uint64_t>(mass), count,
+         in.copy.scores.stride(0), ids_stride, mass.stride(0), narrow(in.copy.scores.size(1)),
+         1.0F},
+        stream(in.logits));
   }
 
   kernels::CpScoreTile tile_of(const CpScoreInput& in, const CopyTile& tile,
