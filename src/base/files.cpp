@@ -201,7 +201,7 @@ void CheckedFile::write(const void* data, size_t size_bytes) {
 std::string CheckedFile::finish() {
   CPLM_CHECK(descriptor_ >= 0, "cannot finish ", path_.string(), ": it was already finished");
   fsync_descriptor(descriptor_, path_);
-  const std::string digest = hash_->sha256.hex();
+  std::string digest = hash_->sha256.hex();
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
     const int error = errno;  // a delayed write error (NFS, quotas)
     ::unlink(path_.c_str());

@@ -70,8 +70,6 @@ PeakMemory::PeakMemory(at::Device device) : device_(device) {
   before_ = allocator->getDeviceStats(device.index()).allocated_bytes[0].current;
 }
 
-PeakMemory::~PeakMemory() = default;
-
 int64_t PeakMemory::bytes() const {
   return (device_.is_cpu() ? peak_bytes.load() : cuda_peak(device_)) - before_;
 }

@@ -26,9 +26,6 @@ void print_report(const BenchJson& report, bool json);
 class PeakMemory {
  public:
   explicit PeakMemory(at::Device device);
-  ~PeakMemory();
-  PeakMemory(const PeakMemory&) = delete;
-  PeakMemory& operator=(const PeakMemory&) = delete;
   int64_t bytes() const;
 
  private:

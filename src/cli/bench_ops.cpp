@@ -56,7 +56,7 @@ struct Problem {
   int64_t batch, positions;
   at::TensorOptions options, wide, ids_options;
   HeadShape shape;
-  at::Tensor normal(std::vector<int64_t> sizes, double scale) const {
+  at::Tensor normal(const std::vector<int64_t>& sizes, double scale) const {
     return at::randn(sizes, wide.device(at::kCPU)).mul_(scale).to(options);
   }
   at::Tensor ids() const { return at::randint(shape.vocab_size, {batch, positions}, ids_options); }

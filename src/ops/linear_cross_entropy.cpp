@@ -96,7 +96,7 @@ at::Tensor lm_logits(const at::Tensor& h, const at::Tensor& weight) {
 }
 
 VocabRows linear_cross_entropy(const LinearCrossEntropyInput& in, OpsKind path) {
-  const VocabRows out{at::empty({in.h.size(0)}, wide_options(in.h)),
+  VocabRows out{at::empty({in.h.size(0)}, wide_options(in.h)),
                       at::empty({in.h.size(0)}, wide_options(in.h))};
   const Backend* rows = rows_of(in.h, path);
   for_each_chunk(in, [&](const Chunk& chunk, const at::Tensor& logits) {
@@ -113,7 +113,7 @@ LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& in
                                                const CopyRows& copy, double target_weight,
                                                const at::Tensor& dh, const at::Tensor& dweight,
                                                OpsKind path) {
-  const LossRows out = empty_loss_rows(in.h, copy.defined());
+  LossRows out = empty_loss_rows(in.h, copy.defined());
   const Backend* rows = rows_of(in.h, path);
   at::Tensor narrow;  // the gradient's own buffer where logits are wider than the dtype
   for_each_chunk(in, [&](const Chunk& chunk, const at::Tensor& logits) {
