@@ -54,6 +54,21 @@ TEST(TrainRun, TwoRunsAreEqualBitForBit) {
   EXPECT_NE(folder.metrics("other"), folder.metrics("straight"));
 }
 
+// The masters, in float32, are what a bfloat16 run keeps: it goes on from them bit for bit.
+TEST(TrainRun, InBFloat16ItResumesBitForBitFromFloat32Masters) {
+  const TrainingFolder folder;
+  const std::vector<std::string> half = {"train.precision=bfloat16"};
+  const ProcessResult straight = folder.train("straight", half);
+  expect_finished(straight);
+  EXPECT_THAT(straight.err, HasSubstr("train.precision: bfloat16 on a CPU"));
+  ASSERT_EQ(folder.train("killed", half, {}, signal_at(23, SIGKILL)).ended_by_signal, SIGKILL);
+  expect_finished(folder.train("killed", half));
+  expect_equal_runs(folder, "killed");
+  const std::string model =
+      read_file(folder / "straight/checkpoints/step_0000000040/model.safetensors");
+  EXPECT_THAT(model.substr(0, 4000), AllOf(HasSubstr("F32"), Not(HasSubstr("BF16"))));
+}
+
 TEST(TrainRun, KilledAtTheMiddleAndResumedItIsTheStraightRun) {
   const TrainingFolder folder;
   expect_finished(folder.train("straight"));

@@ -172,8 +172,15 @@ struct MixtureResult {
   at::Tensor grad_vocab_lse, grad_target_logit, grad_copy_logit;
   at::Tensor grad_context_lse, grad_match_lse, grad_sink_score;
 };
-// log P(y) of every row; `counted` bool [N] selects rows, others get 0.
-at::Tensor mixture_log_prob(const MixtureInput& input, const at::Tensor& counted);
+// What evaluation wants of every row, [N]; targets int64 [N], -1: both log-probabilities are 0.
+struct MixtureScores {
+  at::Tensor log_prob;          // log P(y)
+  at::Tensor log_prob_no_copy;  // log p_LM(y)
+  at::Tensor copy_gate;         // c
+  at::Tensor sink_mass;         // s
+  at::Tensor copy_weight;       // g = c (1 - s)
+};
+MixtureScores mixture_scores(const MixtureInput& input, const at::Tensor& targets, OpsKind path);
 // row_weight [N]: 0 = not counted (selected, never multiplied: 0 * inf stays out).
 MixtureResult mixture_forward_backward(const MixtureInput& input, const at::Tensor& row_weight);
 // log c, log(1-c), log s, log(1-s), by [N]; never by subtraction from one.

@@ -199,14 +199,10 @@ PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
                                   scores.context_lse.view(-1),
                                   scores.match_lse.view(-1),
                                   p.sink_score};
-  const at::Tensor counted = targets.ge(0);
-  const ops::MixtureGates gates = ops::mixture_gates(mixture);
+  const ops::MixtureScores row = ops::mixture_scores(mixture, targets, options_.ops);
   const auto shaped = [&](const at::Tensor& x) { return x.view(input.ids.sizes()); };
-  const at::Tensor no_copy = rows.target_logit.sub(rows.vocab_lse);
-  return {shaped(ops::mixture_log_prob(mixture, counted)),
-          shaped(at::where(counted, no_copy, at::zeros({}, no_copy.options()))),
-          shaped(gates.log_copy_gate.exp()), shaped(gates.log_sink_mass.exp()),
-          shaped(gates.log_copy_gate.add(gates.log_not_sink).exp_())};
+  return {shaped(row.log_prob), shaped(row.log_prob_no_copy), shaped(row.copy_gate),
+          shaped(row.sink_mass), shaped(row.copy_weight)};
 }
 
 at::Tensor CopyHead::distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,

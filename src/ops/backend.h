@@ -63,6 +63,9 @@ class Backend {
   // logits [rows, V] wide, targets int64 [rows].
   virtual void vocabulary_rows(const at::Tensor& logits, const at::Tensor& targets,
                                const VocabRows& out) const = 0;
+  // All [N] wide, contiguous; targets int64 [N].
+  virtual void mixture_scores(const MixtureInput& input, const at::Tensor& targets,
+                              const MixtureScores& out) const = 0;
   // dlogits [rows, V] in the weights' dtype; may be `logits` itself.
   virtual void loss_rows(const at::Tensor& logits, const at::Tensor& targets, const CopyRows& copy,
                          double target_weight, const at::Tensor& dlogits,

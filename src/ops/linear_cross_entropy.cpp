@@ -97,7 +97,7 @@ at::Tensor lm_logits(const at::Tensor& h, const at::Tensor& weight) {
 
 VocabRows linear_cross_entropy(const LinearCrossEntropyInput& in, OpsKind path) {
   VocabRows out{at::empty({in.h.size(0)}, wide_options(in.h)),
-                      at::empty({in.h.size(0)}, wide_options(in.h))};
+                at::empty({in.h.size(0)}, wide_options(in.h))};
   const Backend* rows = rows_of(in.h, path);
   for_each_chunk(in, [&](const Chunk& chunk, const at::Tensor& logits) {
     const VocabRows part{chunk.of(out.vocab_lse), chunk.of(out.target_logit)};

@@ -1,10 +1,11 @@
 // The three-way mixture of one row and its six cotangents, in log space (SPEC.md section 3). The
 // closed form with log1p(-g) overflows in float32; this one is finite whenever the logits are.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "cplm/ops.h"
+#include "ops/backend.h"
 
 namespace cplm::ops {
 namespace {
@@ -40,9 +41,18 @@ MixtureGates mixture_gates(const MixtureInput& in) {
           in.context_lse.sub(scores)};
 }
 
-at::Tensor mixture_log_prob(const MixtureInput& in, const at::Tensor& counted) {
-  const at::Tensor log_prob = mixture_parts(in).log_prob;
-  return at::where(counted, log_prob, at::zeros({}, log_prob.options()));
+MixtureScores mixture_scores(const MixtureInput& in, const at::Tensor& targets, OpsKind path) {
+  if (const Backend* rows = rows_of(in.vocab_lse, path)) {
+    const auto make = [&] { return at::empty(in.vocab_lse.sizes(), in.vocab_lse.options()); };
+    MixtureScores out{make(), make(), make(), make(), make()};
+    rows->mixture_scores(in, targets, out);
+    return out;
+  }
+  const at::Tensor counted = targets.ge(0), zero = at::zeros({}, in.vocab_lse.options());
+  const Parts p = mixture_parts(in);
+  return {at::where(counted, p.log_prob, zero),
+          at::where(counted, in.target_logit.sub(in.vocab_lse), zero), p.log_c.exp(), p.log_s.exp(),
+          p.log_c.add(p.log_not_s).exp_()};
 }
 
 MixtureResult mixture_forward_backward(const MixtureInput& in, const at::Tensor& row_weight) {

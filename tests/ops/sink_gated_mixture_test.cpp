@@ -113,6 +113,9 @@ class SinkGatedMixture : public ::testing::TestWithParam<OpCase> {
   at::Tensor ones(size_t count) const {
     return zeros({static_cast<int64_t>(count)}, GetParam()).fill_(1.0);
   }
+  static ops::MixtureScores scores_of(const ops::MixtureInput& in, const at::Tensor& counted) {
+    return ops::mixture_scores(in, counted.to(at::kLong).sub(1), GetParam().path);  // 0 or -1
+  }
 };
 
 TEST_P(SinkGatedMixture, LogProbAndGradientsEqualTheReference) {
@@ -123,7 +126,8 @@ TEST_P(SinkGatedMixture, LogProbAndGradientsEqualTheReference) {
   const auto in = op_input(rows, GetParam());
   const auto result = ops::mixture_forward_backward(in, ones(rows.size()));
   EXPECT_TRUE(near(values(result.log_prob), expected_log_prob(rows), GetParam().score));
-  EXPECT_TRUE(equal_bits(ops::mixture_log_prob(in, ones(rows.size()).gt(0)), result.log_prob));
+  EXPECT_TRUE(near(values(scores_of(in, ones(rows.size()).gt(0)).log_prob), expected_log_prob(rows),
+                   GetParam().score));
   for (size_t i = 0; i < kNumbers.size(); ++i) {
     EXPECT_TRUE(close(values(gradients(result)[i]), expected_gradient(rows, kNumbers[i]),
                       GetParam().gradient))
@@ -152,7 +156,7 @@ TEST_P(SinkGatedMixture, OpenGateWithoutMatchKeepsItsValue) {
       {.u = 0, .l_y = -2, .l_c = 18, .M = 0, .Lam = kMinusInfinity, .a_s = -18},
       {.u = 0, .l_y = -2, .l_c = 30, .M = 0, .Lam = kMinusInfinity, .a_s = -30}};
   const std::vector<double> got =
-      values(ops::mixture_log_prob(op_input(rows, GetParam()), ones(2).gt(0)));
+      values(scores_of(op_input(rows, GetParam()), ones(2).gt(0)).log_prob);
   EXPECT_NEAR(got[0], -2 - 18 + std::log(2.0), kSaturatedLog * 20);
   EXPECT_NEAR(got[1], -2 - 30 + std::log(2.0), kSaturatedLog * 32);
 }
@@ -184,7 +188,7 @@ TEST_P(SinkGatedMixture, RowsThatDoNotCountGiveExactZeros) {
   const auto r = ops::mixture_forward_backward(op_input(rows, GetParam()), weight);
   std::vector<at::Tensor> all = gradients(r);
   all.push_back(r.log_prob);
-  all.push_back(ops::mixture_log_prob(op_input(rows, GetParam()), weight.ne(0)));
+  all.push_back(scores_of(op_input(rows, GetParam()), weight.ne(0)).log_prob);
   for (const at::Tensor& x : all) {
     EXPECT_NE(values(x)[0], 0.0);
     EXPECT_EQ(values(x)[1], 0.0);
@@ -223,6 +227,29 @@ TEST_P(SinkGatedMixture, GatesKeepSmallShares) {
 
 TEST_P(SinkGatedMixture, TakesNoRows) {
   EXPECT_EQ(ops::mixture_forward_backward(op_input({}, GetParam()), ones(0)).log_prob.numel(), 0);
+}
+
+TEST_P(SinkGatedMixture, ScoresOfEvaluationFollowTheGates) {
+  Random random(22);
+  std::vector<MixtureRow> rows(200);
+  for (MixtureRow& row : rows) row = random_row(random);
+  for (const MixtureRow& row : saturated_rows()) rows.push_back(row);
+  rows = rounded_rows(rows, GetParam());
+  const auto got = scores_of(op_input(rows, GetParam()), ones(rows.size()).gt(0));
+  std::vector<double> no_copy, gate, sink, weight;
+  for (const MixtureRow& row : rows) {
+    const long double c = 1 / (1 + std::exp(row.u - row.l_c));
+    const long double s = row.M == kMinusInfinity ? 1 : 1 / (1 + std::exp(row.M - row.a_s));
+    no_copy.push_back(static_cast<double>(row.l_y - row.u));
+    gate.push_back(static_cast<double>(c));
+    sink.push_back(static_cast<double>(s));
+    const long double rest = row.M == kMinusInfinity ? 0 : 1 / (1 + std::exp(row.a_s - row.M));
+    weight.push_back(static_cast<double>(c * rest));
+  }
+  EXPECT_TRUE(near(values(got.log_prob_no_copy), no_copy, GetParam().score));
+  EXPECT_TRUE(near(values(got.copy_gate), gate, GetParam().score));
+  EXPECT_TRUE(near(values(got.sink_mass), sink, GetParam().score));
+  EXPECT_TRUE(near(values(got.copy_weight), weight, GetParam().score));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SinkGatedMixture, ::testing::ValuesIn(wide_op_cases()), CaseName());

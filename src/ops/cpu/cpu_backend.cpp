@@ -171,6 +171,21 @@ class CpuBackend : public Backend {
     });
   }
 
+  void mixture_scores(const MixtureInput& in, const at::Tensor& targets,
+                      const MixtureScores& out) const override {
+    with_type(in.vocab_lse, [&](auto type) {
+      using T = decltype(type);
+      cpu::mixture_scores<T>(
+          {in.vocab_lse.const_data_ptr<T>(), in.target_logit.const_data_ptr<T>(),
+           in.copy_logit.const_data_ptr<T>(), in.context_lse.const_data_ptr<T>(),
+           in.match_lse.const_data_ptr<T>(), in.sink_score.const_data_ptr<T>(),
+           targets.const_data_ptr<int64_t>(), in.vocab_lse.numel(),
+           out.log_prob.mutable_data_ptr<T>(), out.log_prob_no_copy.mutable_data_ptr<T>(),
+           out.copy_gate.mutable_data_ptr<T>(), out.sink_mass.mutable_data_ptr<T>(),
+           out.copy_weight.mutable_data_ptr<T>()});
+    });
+  }
+
   void loss_rows(const at::Tensor& logits, const at::Tensor& targets, const CopyRows& copy,
                  double target_weight, const at::Tensor&, const LossRows& out) const override {
     with_type(logits, [&](auto type) {  // in place: one dtype here

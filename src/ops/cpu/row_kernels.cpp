@@ -296,6 +296,23 @@ void vocabulary_rows(const T* logits, int64_t rows, int64_t vocab, const int64_t
 }
 
 template <class T>
+void mixture_scores(const MixtureScoreArgs<T>& a) {
+  for_rows(a.count, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const bool counted = a.targets[r] >= 0;
+      const kernels::MixtureParts<T> parts =
+          kernels::mixture_parts<T>({a.vocab_lse[r], a.target_logit[r], a.copy_logit[r],
+                                     a.context_lse[r], a.match_lse[r], a.sink_score[r]});
+      a.log_prob[r] = counted ? parts.log_prob : T{0};
+      a.log_prob_no_copy[r] = counted ? a.target_logit[r] - a.vocab_lse[r] : T{0};
+      a.copy_gate[r] = std::exp(parts.gates.log_copy_gate);
+      a.sink_mass[r] = std::exp(parts.gates.log_sink_mass);
+      a.copy_weight[r] = std::exp(parts.gates.log_copy_gate + parts.gates.log_not_sink);
+    }
+  });
+}
+
+template <class T>
 void loss_rows(const LossRowsArgs<T>& args) {
   for_rows(args.rows, args.vocab,
            [&](int64_t begin, int64_t end) { loss_range(args, begin, end); });
@@ -338,6 +355,7 @@ double sum_of_squares(const T* x, int64_t count) {
   template void copy_rows(const CopyTileRows<T>&);                                               \
   template void copy_rows_backward(const CopyTileRows<T>&);                                      \
   template void vocabulary_rows(const T*, int64_t, int64_t, const int64_t*, T*, T*);             \
+  template void mixture_scores(const MixtureScoreArgs<T>&);                                      \
   template void loss_rows(const LossRowsArgs<T>&);                                               \
   template void adamw(const AdamWArgs<T>&);                                                      \
   template double sum_of_squares(const T*, int64_t);

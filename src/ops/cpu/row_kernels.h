@@ -85,6 +85,16 @@ void copy_rows_backward(const CopyTileRows<T>& tile);
 template <class T>
 void vocabulary_rows(const T* logits, int64_t rows, int64_t vocab, const int64_t* targets, T* lse,
                      T* target_logit);
+// Evaluation's numbers of each row, as ops::MixtureScores.
+template <class T>
+struct MixtureScoreArgs {
+  const T *vocab_lse, *target_logit, *copy_logit, *context_lse, *match_lse, *sink_score;  // [count]
+  const int64_t* targets;  // [count], -1: not counted
+  int64_t count;
+  T *log_prob, *log_prob_no_copy, *copy_gate, *sink_mass, *copy_weight;
+};
+template <class T>
+void mixture_scores(const MixtureScoreArgs<T>& args);
 // Training: logits <- dL/dlogits of L = target_weight * sum over counted rows of -log P(y).
 template <class T>
 struct LossRowsArgs {

@@ -14,6 +14,7 @@
 #include "kernels/grad_norm.h"
 #include "kernels/head_rows.h"
 #include "kernels/mix_distribution.h"
+#include "kernels/mixture_rows.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/sample.h"
@@ -185,6 +186,18 @@ class CudaBackend : public Backend {
         {data<float>(logits), data<int32_t>(narrow_targets), data<float>(out.vocab_lse),
          data<float>(out.target_logit), logits.size(0), logits.stride(0), narrow(logits.size(1))},
         stream(logits));
+  }
+
+  void mixture_scores(const MixtureInput& in, const at::Tensor& targets,
+                      const MixtureScores& out) const override {
+    const at::Tensor narrow_targets = targets.to(at::kInt);
+    kernels::mixture_rows(
+        {data<float>(in.vocab_lse), data<float>(in.target_logit), data<float>(in.copy_logit),
+         data<float>(in.context_lse), data<float>(in.match_lse), data<float>(in.sink_score),
+         data<int32_t>(narrow_targets), data<float>(out.log_prob),
+         data<float>(out.log_prob_no_copy), data<float>(out.copy_gate), data<float>(out.sink_mass),
+         data<float>(out.copy_weight), in.vocab_lse.numel()},
+        stream(in.vocab_lse));
   }
 
   void loss_rows(const at::Tensor& logits, const at::Tensor& targets, const CopyRows& copy,
