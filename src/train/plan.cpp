@@ -34,6 +34,21 @@ int64_t kept_per_position(const ModelConfig& m) {
          2 * m.intermediate_size;
 }
 
+// A chunk of logits, their gradient where it is narrower, and the copy head's projections and tile
+// of scores (src/ops: linear_cross_entropy.cpp, cp_score.cpp, the devices' chunk sizes).
+int64_t head_bytes(const Config& config, int64_t positions, bool on_cpu) {
+  const ModelConfig& m = config.model;
+  const int64_t value = bytes_of(config.train.precision), wide = std::max<int64_t>(value, 4);
+  const int64_t chunk_bytes = int64_t{on_cpu ? 8 : 768} << 20;
+  const int64_t rows =
+      std::min(std::max<int64_t>(chunk_bytes / (m.vocab_size * wide), 128), positions);
+  const int64_t logits = rows * m.vocab_size * (wide + (value < wide ? value : 0));
+  const int64_t hidden = positions * 2 * m.hidden_size * value;
+  if (m.head != HeadKind::kCplm) return logits + hidden;
+  const int64_t tile = on_cpu ? 256 * config.data.sequence_length * wide : int64_t{64} << 20;
+  return logits + hidden + positions * m.hidden_size * (7 * value + wide) + tile;
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config) {
@@ -42,7 +57,7 @@ MemoryPlan plan_memory(const Config& config) {
   const int64_t wide = std::max<int64_t>(value, 4), width = m.hidden_size;
   const int64_t positions =
       std::min(config.train.micro_batch, config.batch_sequences()) * config.data.sequence_length;
-  const int64_t chunk_rows = std::max<int64_t>((64 << 20) / (m.vocab_size * value), 16);
+  const bool on_cpu = config.train.device == Device::kCpu;
   MemoryPlan plan;
   const auto add = [&](const char* part, int64_t bytes) {
     plan.parts.emplace_back(part, bytes);
@@ -55,9 +70,7 @@ MemoryPlan plan_memory(const Config& config) {
   add("kept activations", positions * kept_per_position(m) * m.num_hidden_layers * value);
   // Copies of the widest block: MLP activation and its gradient, normed inputs, residual gradient.
   add("block work space", positions * (2 * m.intermediate_size + 6 * width) * value);
-  const int64_t copy = m.head == HeadKind::kCplm ? positions * 8 * width * value : 0;
-  add("head work space", 2 * std::min(chunk_rows, positions) * m.vocab_size * wide +
-                             positions * 2 * width * value + copy);
+  add("head work space", head_bytes(config, positions, on_cpu));
   return plan;
 }
 
