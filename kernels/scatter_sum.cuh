@@ -20,7 +20,7 @@ CPLM_KERNEL void CPLM_LAUNCH_BOUNDS(kScatterThreads)
   const int64_t key = int64_t{part} * kScatterThreads + threadIdx.x;
   const int32_t begin = args.key_begin == nullptr ? 0 : args.key_begin[r];
   const int32_t end = args.key_end == nullptr ? args.num_keys : args.key_end[r];
-  if (key < begin || key >= end) return;
+  if (key < begin || key >= end || key >= args.num_keys) return;
   const float context_lse = args.context_lse[r];
   const float log_weight = args.scores[r * args.scores_stride + key] * args.scale - context_lse;
   // False for NaN, and for +inf or NaN from an M of -inf: such rows are the reader's to deal with.

@@ -89,8 +89,9 @@ enum class RunOutcome { kFinished, kAlreadyFinished, kStopped };
 // The whole of `cplm train`. Errors end it with Error and the exit code that belongs to them.
 RunOutcome train(const Config& config, const TrainOptions& options);
 
-// cpu or cuda for train.device; Error(kBadConfig) when the asked one is not there.
-at::Device resolve_device(Device device);
+// cpu or cuda for train.device; auto takes a GPU where there is one, but for float64.
+// Error(kBadConfig) when the asked one is not there.
+at::Device resolve_device(Device device, Precision precision);
 // Precision, ops and determinism of `train` for a model on `device`.
 ModelOptions model_options(const Config& config, at::Device device);
 // Peak so far, MiB: resident memory of the process on a CPU, the allocator's on a GPU.

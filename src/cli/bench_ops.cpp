@@ -141,6 +141,7 @@ class BareProducts {
       wide_[i] = at::zeros(
           {largest[i]},
           options.dtype(ops::accumulation_dtype(c10::typeMetaToScalarType(options.dtype()))));
+      wide_[i].normal_();  // a GPU clocks higher on zeros
       narrow_[i] = wide_[i].to(options);
     }
   }
@@ -247,9 +248,11 @@ BenchJson bench_ops(const OpsArguments& arguments) {
   c10::InferenceMode inference;
   keep_freed_memory();
   const int threads = set_threads(arguments.threads);
-  const at::Device device = resolve_device(arguments.device == "cuda"  ? Device::kCuda
-                                           : arguments.device == "cpu" ? Device::kCpu
-                                                                       : Device::kAuto);
+  const at::Device device =
+      resolve_device(arguments.device == "cuda"  ? Device::kCuda
+                     : arguments.device == "cpu" ? Device::kCpu
+                                                 : Device::kAuto,
+                     arguments.precision == "float64" ? Precision::kFloat64 : Precision::kFloat32);
   const at::ScalarType dtype = dtype_of(arguments.precision);
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const OpsBench bench(device, arguments.repeats);

@@ -64,7 +64,7 @@ BenchJson bench_step(const Config& config, const StepArguments& arguments) {
   c10::InferenceMode inference;
   keep_freed_memory();
   const int threads = set_threads(config.train.threads);
-  const at::Device device = resolve_device(config.train.device);
+  const at::Device device = resolve_device(config.train.device, config.train.precision);
   LanguageModel model(config.model, model_options(config, device));
   initialize(model.parameters(), config.model, config.run.seed);
   model.parameters().allocate_gradients();

@@ -20,10 +20,14 @@ ModelInput model_input(const TokenBatch& batch, int64_t begin, int64_t end, bool
       view(batch.tokens.data() + begin * (positions + 1), {rows, positions + 1}, at::kInt);
   const at::Tensor counted =
       view(batch.target_counted.data() + begin * positions, {rows, positions}, at::kByte);
+  // From pinned memory: a copy from any other may wait for the device.
+  const auto upload = [&](const at::Tensor& x) {
+    return device.is_cpu() ? x : x.pin_memory().to(device, /*non_blocking=*/true);
+  };
   ModelInput input;
-  input.ids = tokens.narrow(1, 0, positions).to(at::kLong).contiguous().to(device, true);
+  input.ids = upload(tokens.narrow(1, 0, positions).to(at::kLong).contiguous());
   input.targets =
-      tokens.narrow(1, 1, positions).to(at::kLong).masked_fill(counted.eq(0), -1).to(device, true);
+      upload(tokens.narrow(1, 1, positions).to(at::kLong).masked_fill(counted.eq(0), -1));
   if (document_mask && batch.has_document_breaks) {
     input.document_start = ops::DocumentStarts(
         view(batch.document_start.data() + begin * positions, {rows, positions}, at::kInt)

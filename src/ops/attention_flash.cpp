@@ -6,7 +6,10 @@
 #include <ATen/ops/_flash_attention_forward.h>
 
 #include <cmath>
+#include <cstdint>
 #include <utility>
+
+#include "cplm/base.h"
 
 namespace cplm::ops {
 namespace {
@@ -26,20 +29,26 @@ AttentionResult torch_forward(const at::Tensor& q, const at::Tensor& k, const at
   return {out, lse, rng_state, unused};
 }
 
-// LibTorch's flash backward asks this global whether it may use atomic adds.
+// LibTorch's flash backward asks this global whether it may use atomic adds. With it comes a NaN
+// written to every new tensor, a pass over each gradient for nothing: not wanted here.
 class DeterministicScope {
  public:
   explicit DeterministicScope(bool deterministic)
       : before_(at::globalContext().deterministicAlgorithms()),
-        warn_only_(at::globalContext().deterministicAlgorithmsWarnOnly()) {
+        warn_only_(at::globalContext().deterministicAlgorithmsWarnOnly()),
+        fill_(at::globalContext().deterministicFillUninitializedMemory()) {
     at::globalContext().setDeterministicAlgorithms(deterministic, false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
-  ~DeterministicScope() { at::globalContext().setDeterministicAlgorithms(before_, warn_only_); }
+  ~DeterministicScope() {
+    at::globalContext().setDeterministicAlgorithms(before_, warn_only_);
+    at::globalContext().setDeterministicFillUninitializedMemory(fill_);
+  }
   DeterministicScope(const DeterministicScope&) = delete;
   DeterministicScope& operator=(const DeterministicScope&) = delete;
 
  private:
-  bool before_, warn_only_;
+  bool before_, warn_only_, fill_;
 };
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> torch_backward(
@@ -64,6 +73,12 @@ int64_t longest_of(const AttentionInput& in) {
   return in.document_start.defined() ? in.document_start.longest() : in.q.size(1);
 }
 
+// Its kernels load 16 bytes at a time.
+bool is_aligned(const at::Tensor& x) {
+  const bool strides = x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 && x.stride(2) % 8 == 0;
+  return strides && x.stride(3) == 1 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
 int64_t window_left(const AttentionInput& in) { return in.window > 0 ? in.window - 1 : -1; }
 
 }  // namespace
@@ -72,10 +87,16 @@ bool flash_fits(const AttentionInput& in, OpsKind path) {
   const int64_t head_dim = in.q.size(3);
   return path == OpsKind::kFused && in.q.device().type() == flash.device &&
          in.q.scalar_type() == at::kBFloat16 && head_dim % 8 == 0 && head_dim <= 256 &&
-         in.q.numel() > 0;
+         in.q.numel() > 0 && is_aligned(in.q) && is_aligned(in.k) && is_aligned(in.v);
 }
 
 AttentionResult flash_attention(const AttentionInput& in) {
+  constexpr int64_t kMaxDocuments = 65535;  // of a launch
+  CPLM_CHECK(
+      !in.document_start.defined() || in.document_start.offsets().size(0) - 1 <= kMaxDocuments,
+      "[ops.attention] ", in.document_start.offsets().size(0) - 1,
+      " documents in one micro-batch, at most ", kMaxDocuments,
+      " fit a launch; take a smaller train.micro_batch");
   AttentionResult result =
       flash.forward(packed(in, in.q), packed(in, in.k), packed(in, in.v),
                     in.document_start.offsets(), longest_of(in), window_left(in));

@@ -18,7 +18,11 @@ DocumentStarts::DocumentStarts(const at::Tensor& starts, at::Device device) {
              "[ops.documents] expected starts int64 [B, T] on the CPU, got ", starts.toString(),
              " ", starts.sizes());
   host_ = starts.contiguous();
-  device_ = host_.to(at::kInt).to(device, /*non_blocking=*/true);
+  // From pinned memory: a copy from any other may wait for the device.
+  const auto upload = [&](const at::Tensor& x) {
+    return device.is_cpu() ? x : x.pin_memory().to(device, /*non_blocking=*/true);
+  };
+  device_ = upload(host_.to(at::kInt));
   const int64_t batch = host_.size(0), positions = host_.size(1);
   const int64_t* data = host_.const_data_ptr<int64_t>();
   std::vector<int32_t> firsts;
@@ -36,10 +40,9 @@ DocumentStarts::DocumentStarts(const at::Tensor& starts, at::Device device) {
   for (size_t i = 0; i + 1 < firsts.size(); ++i) {
     longest_ = std::max<int64_t>(longest_, firsts[i + 1] - firsts[i]);
   }
-  offsets_ = at::from_blob(firsts.data(), {static_cast<int64_t>(firsts.size())},
-                           at::TensorOptions().dtype(at::kInt))
-                 .clone()
-                 .to(device, /*non_blocking=*/true);
+  offsets_ = upload(at::from_blob(firsts.data(), {static_cast<int64_t>(firsts.size())},
+                                  at::TensorOptions().dtype(at::kInt))
+                        .clone());
 }
 
 DocumentStarts DocumentStarts::rows(int64_t begin, int64_t end) const {

@@ -11,7 +11,7 @@
 
 namespace cplm {
 
-at::Device resolve_device(Device device) {
+at::Device resolve_device(Device device, Precision precision) {
   const bool cuda = at::hasCUDA();
   if (device == Device::kCuda && !cuda) {
     throw Error(
@@ -19,7 +19,9 @@ at::Device resolve_device(Device device) {
         "use device: cpu, or build with the cuda preset on a machine with an NVIDIA driver",
         ExitCode::kBadConfig);
   }
-  return device == Device::kCpu || !cuda ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+  const bool wants_cpu =
+      device == Device::kCpu || (device == Device::kAuto && precision == Precision::kFloat64);
+  return wants_cpu || !cuda ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
 }
 
 ModelOptions model_options(const Config& config, at::Device device) {

@@ -42,7 +42,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, RunFolder fo
       folder_(std::move(folder)),
       state_(folder_.state),
       total_steps_(config.total_steps()),
-      device_(resolve_device(config.train.device)),
+      device_(resolve_device(config.train.device, config.train.precision)),
       train_windows_(patterns(config.data.train), config.data.sequence_length,
                      WindowSet::ShortWindows::kDrop),
       data_(describe(train_windows_)),

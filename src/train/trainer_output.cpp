@@ -85,8 +85,10 @@ void Trainer::run_validation() {
 // An update can overflow a weight though loss and gradient were finite; the next loss would tell,
 // but a checkpoint must not hold such weights.
 void Trainer::check_weights() const {
-  const at::Tensor finite = model_.parameters().flat_master().isfinite().all().cpu();
-  if (!*finite.const_data_ptr<bool>()) {
+  // By their norm: no copy of their size is made.
+  const ops::GradNorm norm =
+      ops::grad_norm(model_.parameters().flat_master(), 0, config_.train.ops);
+  if (!std::isfinite(*norm.norm.cpu().const_data_ptr<double>())) {
     throw Error(str("step ", state_.step,
                     ": the update made weights that are not finite; not saved (last "
                     "checkpoint: ",

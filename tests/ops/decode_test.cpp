@@ -214,9 +214,10 @@ TEST_P(CpDecode, RefusesShapesAndRangesThatDoNotFit) {
   EXPECT_THROW(ops::cp_decode(q.slice(0, 0, 1), k, range, path), Error);
   EXPECT_THROW(ops::cp_decode(q, k, {}, path), Error);
   EXPECT_THROW(ops::cp_decode(q, k, {{}, ends({5})}, path), Error);
+  EXPECT_THROW(ops::cp_decode(q, k, {{}, ends({5, 5}).to(at::kLong)}, path), Error);
+  if (GetParam().device != at::kCPU) return;  // numbers on a device are not read back
   EXPECT_THROW(ops::cp_decode(q, k, {{}, ends({5, 6})}, path), Error);
   EXPECT_THROW(ops::cp_decode(q, k, {ends({0, -1}), ends({5, 5})}, path), Error);
-  EXPECT_THROW(ops::cp_decode(q, k, {{}, ends({5, 5}).to(at::kLong)}, path), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CpDecode, ::testing::ValuesIn(op_cases()), CaseName());

