@@ -36,7 +36,7 @@ Json refusals_json(const Config& config, const Json& data) {
   }
   if (config.run.dir.empty()) refusals.push_back("run.dir: not set");
   try {
-    resolve_device(config.train.device);
+    resolve_device(config.train.device, config.train.precision);
   } catch (const Error& error) {
     refusals.push_back(error.what());
   }
