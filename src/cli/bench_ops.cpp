@@ -2,6 +2,7 @@
 // against the bare matrix products that they contain.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -62,6 +63,10 @@ struct Problem {
   at::Tensor ids() const { return at::randint(shape.vocab_size, {batch, positions}, ids_options); }
 };
 
+at::Tensor wide_normal(const Problem& p, const std::vector<int64_t>& sizes, double scale) {
+  return at::randn(sizes, p.wide.device(at::kCPU)).mul_(scale).to(p.wide);
+}
+
 OpRun cp_score_run(const Problem& p, bool backward) {
   ops::CpScoreInput in;
   in.q = p.normal({p.batch, p.positions, p.shape.width}, 1.0);
@@ -82,7 +87,7 @@ OpRun cross_entropy_run(const Problem& p) {
   const at::Tensor targets = p.ids().view(-1);
   const at::Tensor dh = at::empty(h.sizes(), h.options());
   const at::Tensor dweight = at::zeros(weight.sizes(), p.wide);
-  const auto column = [&] { return at::randn({tokens}, p.wide.device(at::kCPU)).to(p.wide); };
+  const auto column = [&] { return wide_normal(p, {tokens}, 1.0); };
   const ops::CopyRows copy{column(), column(), column().sub_(5), column()};
   return {"linear_cross_entropy + mixture, forward and backward", [=](OpsKind path) {
             ops::linear_cross_entropy_forward_backward({h, weight, targets}, copy, 1e-3, dh,
@@ -123,6 +128,35 @@ OpRun head_run(const Problem& p, HeadKind kind) {
             const auto& one = path == OpsKind::kFused ? fused : composed;
             one->head->forward_backward(h, input, 1e-3, dh);
           }};
+}
+
+// What a decoding step of `batch` sequences with T cached positions does, and evaluation's rows.
+std::vector<OpRun> row_runs(const Problem& p) {
+  const int64_t tokens = p.batch * p.positions;
+  const auto column = [&] { return wide_normal(p, {tokens}, 1.0); };
+  const ops::MixtureInput mixture{column().add_(8), column(),         column(),
+                                  column(),         column().sub_(5), column()};
+  const at::Tensor targets = p.ids().view(-1);
+  const at::Tensor q = p.normal({p.batch, p.shape.width}, 1.0);
+  const at::Tensor keys = p.normal({p.batch, p.positions, p.shape.width}, 1.0);
+  const ops::KeyRange range{{}, at::full({p.batch}, p.positions, p.ids_options.dtype(at::kInt))};
+  ops::NextTokenInput next;
+  next.logits = wide_normal(p, {p.batch, p.shape.vocab_size}, 1.0);
+  next.copy_logit = wide_normal(p, {p.batch}, 1.0).add_(10);
+  next.sink_score = wide_normal(p, {p.batch}, 1.0);
+  next.copy = ops::cp_decode(q, keys, range, OpsKind::kFused);
+  next.ids = p.ids().to(at::kInt);
+  next.range = range;
+  next.log_space = true;
+  const at::Tensor log_prob = ops::next_token_distribution(next, OpsKind::kFused);
+  const at::Tensor counter = at::arange(p.batch, p.ids_options);
+  return {
+      {"mixture of evaluation", [=](OpsKind path) { ops::mixture_scores(mixture, targets, path); }},
+      {"cp_decode", [=](OpsKind path) { ops::cp_decode(q, keys, range, path); }},
+      {"next_token_distribution", [=](OpsKind path) { ops::next_token_distribution(next, path); }},
+      {"sample_tokens, drawn", [=](OpsKind path) {
+         ops::sample_tokens(log_prob, counter, {1.0, 1}, path);
+       }}};
 }
 
 // The products of one call, made again on matrices of their shapes and layouts: what they cost
@@ -266,8 +300,12 @@ BenchJson bench_ops(const OpsArguments& arguments) {
                       options.dtype(ops::accumulation_dtype(dtype)),
                       options.dtype(at::kLong),
                       shape_of(size)};
-      for (const OpRun& op : {cp_score_run(p, false), cp_score_run(p, true), cross_entropy_run(p),
-                              head_run(p, HeadKind::kVanilla), head_run(p, HeadKind::kCplm)}) {
+      std::vector<OpRun> runs = row_runs(p);
+      for (OpRun op : {cp_score_run(p, false), cp_score_run(p, true), cross_entropy_run(p),
+                       head_run(p, HeadKind::kVanilla), head_run(p, HeadKind::kCplm)}) {
+        runs.push_back(std::move(op));
+      }
+      for (const OpRun& op : runs) {
         if (arguments.only.empty() || op.name == arguments.only) {
           report["ops"].push_back(bench.measure(op, p));
         }
