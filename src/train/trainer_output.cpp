@@ -31,8 +31,7 @@ void Trainer::announce() const {
   if (device_.is_cpu() && config_.train.precision == Precision::kBFloat16) {
     log::warn(
         "train.precision: bfloat16 on a CPU is computed by float32 products of rounded copies, "
-        "several "
-        "times slower than float32; it is meant for small tests");
+        "slower than float32 itself; it is meant for small tests");
   }
   log::info(str(config_.run.name, ": ", name_of(config_.model.head), ", ",
                 with_commas(model_.parameters().num_parameters()), " parameters, ", total_steps_,
