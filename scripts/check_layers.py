@@ -29,7 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": {"base", "config", "model", "data", "runs", "checkpoint", "eval", "train", "ops"},
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
-OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base"}
+OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data"}
 # Stands for CUDA itself where tests compile kernels for the host.
 EMULATOR = "emulator/emulator.h"
 TORCH_FREE = {"kernels", "base", "config", "data", "runs"}

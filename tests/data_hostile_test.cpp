@@ -6,6 +6,7 @@
 
 #include "cplm/base.h"
 #include "cplm/data.h"
+#include "cplm/shard_tools.h"
 #include "support/raw_shard.h"
 #include "support/shards.h"
 #include "support/temp_dir.h"

@@ -4,6 +4,7 @@
 
 #include "cplm/base.h"
 #include "cplm/data.h"
+#include "cplm/shard_tools.h"
 #include "data/hdf5_file.h"
 #include "support/shards.h"
 #include "support/temp_dir.h"

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cplm/config.h"
+
 namespace cplm {
 
 // ---- one shard ----------------------------------------------------------------------------------
@@ -64,12 +66,6 @@ struct ShardContents {
 // Writes aside, fsyncs, renames. Byte-equal for equal contents; same format as prepare_data.py.
 // Contents that the format forbids are an Error before anything is written.
 void write_shard(const std::filesystem::path& path, const ShardContents& contents);
-// Every byte against checksums, content_sha256, offsets, ids, eos, and (when present, beside the
-// shard or one folder above) manifest.json. Returns problems, one line each; empty when all is
-// well.
-std::vector<std::string> verify_shard(const std::filesystem::path& path);
-// A few lines for a person: attributes, counts, document lengths, eos census, first tokens.
-std::string describe_shard(const std::filesystem::path& path);
 
 // ---- windows ------------------------------------------------------------------------------------
 // Rows of a batch. Row r position t: inputs tokens[r*(T+1)+t], targets tokens[r*(T+1)+t+1].
@@ -86,8 +82,16 @@ struct TokenBatch {
   static TokenBatch sized(int64_t rows, int64_t sequence_length);
 };
 
-// All windows of some shards, in shard order (paths sorted as text): window j of a shard is its
-// tokens jT .. jT+T. Windows never cross shards. Opens nothing but headers until a row is read;
+// Windows that are trained in one order: those of a plain list of patterns, or of one source of a
+// weighted mixture.
+struct WindowSource {
+  std::string path;  // its patterns, for people
+  double weight = 1;
+  int64_t num_windows = 0;
+};
+
+// All windows of some shards, source after source and within one in shard order (paths sorted as
+// text): window j of a shard is its tokens jT .. jT+T. Windows never cross shards. Opens nothing but headers until a row is read;
 // open files and cached chunks are bounded, whatever the size of the set. Safe for several threads.
 class WindowSet {
  public:
@@ -96,14 +100,18 @@ class WindowSet {
   // (vocabulary, eos, tokenizer), or there is no window at all.
   WindowSet(const std::vector<std::string>& patterns, int64_t sequence_length,
             ShortWindows short_windows);
+  // data.train of a config: one source when no entry has a weight, else a source each.
+  WindowSet(const std::vector<DataSource>& sources, int64_t sequence_length,
+            ShortWindows short_windows);
   ~WindowSet();
 
   int64_t size() const;
   int64_t sequence_length() const;
   int64_t vocab_size() const;
   const std::vector<ShardInfo>& shards() const;
-  // One hash over the shards' content_sha256 in order: tells the same data from other data,
-  // whatever the files are called.
+  const std::vector<WindowSource>& sources() const;
+  // One hash over the shards' content_sha256 in order, and over which source each belongs to: tells
+  // the same data from other data, whatever the files are called.
   std::string content_sha256() const;
   // Fills row `row` of a batch made by TokenBatch::sized with window `index`, and adds its targets
   // and document breaks to the batch's. Past a short window's end nothing is counted.
@@ -125,8 +133,34 @@ class WindowSet {
 // is a promise (docs/data-order.md): it never changes for a given seed.
 int64_t window_at(uint64_t seed, int64_t epoch, int64_t index, int64_t num_windows);
 
+// Which window stands at each place of a whole run, a pure function of the seed and the sources:
+// of a single source window_at of its epochs; of several, every 8192 sequences hold their shares,
+// mixed, and each source goes through epochs of its own. Also a promise (docs/data-order.md).
+class TrainingOrder {
+ public:
+  // Error when a source has no window, or less than DataSource::kMinShare of the weights.
+  TrainingOrder(uint64_t seed, std::vector<WindowSource> sources);
+  // Index among all sources' windows, numbered source after source.
+  int64_t window_of(int64_t sequence) const;
+  // How many of the first `num_sequences` sequences come from each source.
+  std::vector<int64_t> taken(int64_t num_sequences) const;
+
+ private:
+  struct Turn {
+    size_t source;
+    int64_t number;  // of this sequence among the source's, over all its epochs
+  };
+  Turn turn_of(int64_t sequence) const;
+
+  uint64_t seed_;
+  std::vector<WindowSource> sources_;
+  std::vector<int64_t> borders_;  // sums of the shares up to and with each source, in 2^-32
+  std::vector<int64_t> first_windows_;
+  std::vector<uint64_t> seeds_;
+};
+
 // Streams a rank's rows of global batches: global sequence n (= step * global_rows + i) is window
-// window_at(seed, n / size, n % size). Batches depend on seed, data and step only.
+// TrainingOrder(seed, windows.sources()).window_of(n). Batches depend on seed, data and step only.
 struct LoaderOptions {
   uint64_t seed = 0;
   int64_t global_rows = 0;  // G sequences a step over all ranks

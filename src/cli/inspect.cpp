@@ -3,7 +3,7 @@
 
 #include "cli/commands.h"
 #include "cplm/checkpoint.h"
-#include "cplm/data.h"
+#include "cplm/shard_tools.h"
 
 namespace cplm {
 namespace {

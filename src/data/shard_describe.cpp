@@ -5,6 +5,7 @@
 
 #include "cplm/base.h"
 #include "cplm/data.h"
+#include "cplm/shard_tools.h"
 
 namespace cplm {
 namespace {

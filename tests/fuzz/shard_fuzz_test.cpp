@@ -5,6 +5,7 @@
 
 #include "cplm/base.h"
 #include "cplm/data.h"
+#include "cplm/shard_tools.h"
 #include "fuzz/byte_mutator.h"
 #include "fuzz/forked_trials.h"
 #include "support/raw_shard.h"
