@@ -22,11 +22,12 @@ ARROWS: dict[str, set[str]] = {
     "data": {"base", "config"},
     "runs": {"base", "config", "data/hdf5_file.h"},
     "checkpoint": {"base"},
+    "comm": {"base"},
     "ops": {"base", "config", "kernels"},
     "model": {"base", "config", "ops"},
-    "eval": {"base", "config", "model", "data", "runs"},
-    "train": {"base", "config", "model", "data", "runs", "checkpoint", "eval"},
-    "cli": {"base", "config", "model", "data", "runs", "checkpoint", "eval", "train", "ops"},
+    "eval": {"base", "config", "model", "data", "runs", "comm"},
+    "train": {"base", "config", "model", "data", "runs", "checkpoint", "eval", "comm"},
+    "cli": {"base", "config", "model", "data", "runs", "checkpoint", "eval", "train", "ops", "comm"},
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data"}

@@ -1,0 +1,9 @@
+// See ../context.h.
+#pragma once
+
+#include <memory>
+
+namespace gloo::transport {
+class Device;
+class UnboundBuffer;
+}  // namespace gloo::transport
