@@ -135,8 +135,24 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+struct DistributedConfig {
+  int64_t timeout_s = 600;
+  int64_t bucket_mb = 25;
+  std::string reduction = "exact";  // exact, bfloat16
+  int64_t compare_every = 1000;
+  bool operator==(const DistributedConfig&) const = default;
+};
+
+struct LossSpikeConfig {
+  std::string action = "none";  // none, warn, skip
+  double z_score = 6.0;
+  int64_t window = 128;
+  bool operator==(const LossSpikeConfig&) const = default;
+};
+
 struct LogConfig {
   int64_t every = 10;
+  std::optional<double> peak_tflops;
   bool operator==(const LogConfig&) const = default;
 };
 
@@ -149,6 +165,8 @@ struct Config {
   ScheduleConfig schedule;
   ValidationConfig validation;
   CheckpointConfig checkpoint;
+  DistributedConfig distributed;
+  LossSpikeConfig loss_spike;
   LogConfig log;
   OnNonfinite on_nonfinite = OnNonfinite::kStop;
 

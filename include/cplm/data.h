@@ -91,8 +91,9 @@ struct WindowSource {
 };
 
 // All windows of some shards, source after source and within one in shard order (paths sorted as
-// text): window j of a shard is its tokens jT .. jT+T. Windows never cross shards. Opens nothing but headers until a row is read;
-// open files and cached chunks are bounded, whatever the size of the set. Safe for several threads.
+// text): window j of a shard is its tokens jT .. jT+T. Windows never cross shards. Opens nothing
+// but headers until a row is read; open files and cached chunks are bounded, whatever the size of
+// the set. Safe for several threads.
 class WindowSet {
  public:
   enum class ShortWindows { kDrop, kKeep };  // training drops a shard's short last window

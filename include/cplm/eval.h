@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cplm/comm.h"
 #include "cplm/data.h"
 #include "cplm/model.h"
 #include "cplm/runs.h"
@@ -31,9 +32,10 @@ struct ValidationResult {
   std::vector<double> window_loss_sum;
   std::vector<int64_t> window_counted;
 };
-// Changes nothing in the model; sums in float64.
+// Changes nothing in the model; sums in float64. Several ranks share the windows; each gets the
+// whole result, the bits of one process alone.
 ValidationResult validate(LanguageModel& model, const WindowSet& windows,
-                          const ValidationOptions& options);
+                          const ValidationOptions& options, Communicator* ranks = nullptr);
 // Names the windows that validate() takes: equal for equal shards, length and count.
 std::string validation_id(const WindowSet& windows, int64_t sequences);
 

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -98,7 +99,13 @@ struct ModelOptions {
   OpsKind ops = OpsKind::kFused;
   ChunkRows chunks;
   bool deterministic = true;  // false: gradients may be added in any order, where that is faster
+  // Layers n, 2n, 3n ... keep only their input for the backward, which computes the rest again, to
+  // the same bits; 0: none. The last layer, whose turn comes at once, keeps all.
+  int64_t recompute_every = 0;
 };
+
+// Called during a backward: every gradient of the flat buffer at `offset` and behind is final.
+using GradientsReady = std::function<void(int64_t offset)>;
 
 class Backbone;
 class Head;
@@ -116,7 +123,8 @@ class LanguageModel {
   // Adds the gradient of  target_weight * sum over counted targets of -log P(y)  to the parameters'
   // gradients; returns log P(y) [B, T], 0 where not counted. target_weight = 1 / counted targets of
   // the whole global batch. Peak extra memory: activations of one micro-batch and one chunk.
-  at::Tensor forward_backward(const ModelInput& input, double target_weight);
+  at::Tensor forward_backward(const ModelInput& input, double target_weight,
+                              const GradientsReady& ready = {});
   // Forward only; keeps nothing.
   PositionScores score(const ModelInput& input);
   // Hidden states after the final norm, [B, T, D].

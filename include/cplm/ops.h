@@ -282,5 +282,7 @@ struct GradNorm {
   at::Tensor scale;  // accumulation dtype: min(1, limit / (norm + 1e-6)); undefined with limit 0
 };
 GradNorm grad_norm(const at::Tensor& flat_grad, double limit, OpsKind path);
+// The same from a norm that is known (float64 scalar); dtype: the scale's.
+GradNorm clip_to(const at::Tensor& norm, double limit, at::ScalarType dtype);
 
 }  // namespace cplm::ops

@@ -28,28 +28,44 @@ double learning_rate(const ScheduleConfig& schedule, double peak, int64_t total_
 int64_t steps_before_decay(const ScheduleConfig& schedule, int64_t total_steps);
 
 // ---- optimizer
+struct FlatRange {  // elements of the flat buffers
+  int64_t begin = 0, end = 0;
+};
+
 // AdamW (decoupled decay) over the flat buffers. A tensor whose name matches a no_decay pattern
 // (`*` and `?`) is not decayed; every other is, norms and embeddings included.
 class AdamW {
  public:
   AdamW(ParameterStore& parameters, const OptimizerConfig& config, OpsKind ops = OpsKind::kFused);
+  // Keeps state for, and updates, only the elements in `owned` (optimizer.shard).
+  AdamW(ParameterStore& parameters, const OptimizerConfig& config, OpsKind ops,
+        const std::vector<FlatRange>& owned);
   // Updates the weights by the gradients times grad_scale (a scalar on the device, undefined: 1),
   // unless blocked (float32 scalar on the device, 1 = do nothing, and Adam's own step stands
   // still).
   void step(double learning_rate, const at::Tensor& grad_scale, const at::Tensor& blocked);
-  // exp_avg.NAME, exp_avg_sq.NAME (views), and adam_step.
+  // What it remembers: one number for each owned element, in the order of `owned`.
+  const at::Tensor& exp_avg() const { return exp_avg_; }
+  const at::Tensor& exp_avg_sq() const { return exp_avg_sq_; }
+  const at::Tensor& adam_step() const { return adam_step_; }
+  // exp_avg.NAME, exp_avg_sq.NAME (views), and adam_step: of an optimizer that owns all.
   NamedTensors named_state() const;
+  // The same names over given flat buffers of the whole model.
+  NamedTensors named_state(const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq) const;
   static bool decays(const std::string& name, const OptimizerConfig& config);
 
  private:
   struct Run {  // neighbours in the flat buffers with equal decay
     int64_t begin, end;
+    int64_t state_begin;  // of its first element in exp_avg
     double weight_decay;
   };
+  void add_runs(const FlatRange& range);
   ParameterStore& parameters_;
   OptimizerConfig config_;
   OpsKind ops_;
   std::vector<Run> runs_;
+  int64_t num_owned_ = 0;
   at::Tensor exp_avg_, exp_avg_sq_, adam_step_;
 };
 // Error(kBadConfig) for a no_decay pattern that matches no tensor of the model, the copy head's
@@ -64,8 +80,8 @@ struct StepOptions {
   bool stays_blocked =
       true;  // after a batch that is not finite; false: only that batch is left out
 };
-// What a step tells the host, float64 [3] on the device: sum of -log P, gradient norm before
-// clipping, and 1 when either is not finite.
+// What a step tells the host, float64 [3] on the device: sum of -log P over the global batch,
+// gradient norm before clipping, and 1 when either is not finite.
 using StepNumbers = at::Tensor;
 // Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
 // `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and stays
@@ -73,6 +89,12 @@ using StepNumbers = at::Tensor;
 // back from the device.
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
                        double learning_rate, const StepOptions& options, const at::Tensor& blocked);
+class RankStep;  // train/rank_step.h
+// The same of several ranks: `batch` is this rank's share of a global batch with `counted_targets`
+// of them. Every rank ends with the same weights, those of one process to rounding.
+StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
+                       int64_t counted_targets, double learning_rate, const StepOptions& options,
+                       const at::Tensor& blocked, RankStep* ranks);
 // The norm of each tensor's gradient on this batch at the present weights, NaN and inf as they are.
 // Overwrites the gradients.
 std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,
@@ -89,9 +111,10 @@ enum class RunOutcome { kFinished, kAlreadyFinished, kStopped };
 // The whole of `cplm train`. Errors end it with Error and the exit code that belongs to them.
 RunOutcome train(const Config& config, const TrainOptions& options);
 
-// cpu or cuda for train.device; auto takes a GPU where there is one, but for float64.
-// Error(kBadConfig) when the asked one is not there.
-at::Device resolve_device(Device device, Precision precision);
+// cpu or cuda for train.device; auto takes a GPU where there is one, but for float64. Several
+// processes of a machine take its GPUs by their local rank. Error(kBadConfig) when the asked one is
+// not there.
+at::Device resolve_device(Device device, Precision precision, int64_t local_rank = 0);
 // Precision, ops and determinism of `train` for a model on `device`.
 ModelOptions model_options(const Config& config, at::Device device);
 // Peak so far, MiB: resident memory of the process on a CPU, the allocator's on a GPU.

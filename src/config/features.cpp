@@ -30,12 +30,8 @@ constexpr Setting kUnbuilt[] = {
     {"model.rope_scaling: YaRN", [](const Config& c) { return c.model.rope_scaling.has_value(); }},
     {"data.train: weights of several sources",
      [](const Config& c) { return c.data.train.size() > 1 && has_weights(c); }},
-    {"train.activation_checkpointing: full or n",
-     [](const Config& c) { return c.train.activation_checkpointing != "none"; }},
-    {"optimizer.shard: true", [](const Config& c) { return c.optimizer.shard; }},
     {"validation.tasks: evaluations during training",
      [](const Config& c) { return !c.validation.tasks.empty(); }},
-    {"checkpoint.async: true", [](const Config& c) { return c.checkpoint.async; }},
 };
 
 bool is_vanilla(const Config& c) { return c.model.head == HeadKind::kVanilla; }

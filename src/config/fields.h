@@ -235,10 +235,40 @@ struct Fields<CheckpointConfig> {
 };
 
 template <>
+struct Fields<DistributedConfig> {
+  using C = DistributedConfig;
+  static constexpr auto list = std::make_tuple(
+      field("timeout_s", &C::timeout_s, {.min = 1, .max = 1e6}, "s",
+            "how long ranks wait for each other, to join and in every step"),
+      field("bucket_mb", &C::bucket_mb, {.min = 1, .max = 1 << 16}, "MiB",
+            "gradients that are reduced at once"),
+      field("reduction", &C::reduction, {.choices = "exact, bfloat16"}, "",
+            "how gradients travel: as they are, or rounded to bfloat16, half the bytes of "
+            "float32"),
+      field("compare_every", &C::compare_every, kEvery, "steps",
+            "between comparisons of the weights of all ranks, which must be equal; 0 is never"));
+};
+
+template <>
+struct Fields<LossSpikeConfig> {
+  using C = LossSpikeConfig;
+  static constexpr auto list = std::make_tuple(
+      field("action", &C::action, {.choices = "none, warn, skip"}, "",
+            "when a step's loss stands out from those before it: nothing, a warning, or the "
+            "batch is left out too"),
+      field("z_score", &C::z_score, {.min = 0, .above_min = true}, "",
+            "standard deviations above the mean"),
+      field("window", &C::window, {.min = 2, .max = 1e6}, "steps",
+            "over which mean and deviation are taken; before so many nothing stands out"));
+};
+
+template <>
 struct Fields<LogConfig> {
   using C = LogConfig;
   static constexpr auto list = std::make_tuple(
-      field("every", &C::every, kEvery, "steps", "between lines of metrics; 0 is never"));
+      field("every", &C::every, kEvery, "steps", "between lines of metrics; 0 is never"),
+      field("peak_tflops", &C::peak_tflops, {.min = 0, .above_min = true}, "TFLOP/s",
+            "of one device, for the model FLOPs utilisation; null takes a known GPU's"));
 };
 
 template <>
@@ -251,7 +281,9 @@ struct Fields<Config> {
       field("optimizer", &C::optimizer, kAny, "", ""),
       field("schedule", &C::schedule, kAny, "", ""),
       field("validation", &C::validation, kAny, "", ""),
-      field("checkpoint", &C::checkpoint, kAny, "", ""), field("log", &C::log, kAny, "", ""),
+      field("checkpoint", &C::checkpoint, kAny, "", ""),
+      field("distributed", &C::distributed, kAny, "", ""),
+      field("loss_spike", &C::loss_spike, kAny, "", ""), field("log", &C::log, kAny, "", ""),
       field("on_nonfinite", &C::on_nonfinite, kAny, "",
             "what happens to a step whose loss or gradient is not finite"));
 };

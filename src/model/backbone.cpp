@@ -24,6 +24,12 @@ const ops::RopeTable& Backbone::rope(int64_t num_positions, const at::TensorOpti
   return rope_;
 }
 
+bool Backbone::keeps_all(size_t layer, const ModelOptions& options) const {
+  const int64_t number = static_cast<int64_t>(layer) + 1;
+  return options.recompute_every == 0 || number % options.recompute_every != 0 ||
+         number == config_.num_hidden_layers;
+}
+
 at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& options,
                              BackboneSaved* saved) {
   const profile::Section section(profile::Axis::kPart, "backbone");
@@ -32,7 +38,9 @@ at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& option
                           options.deterministic};
   if (saved != nullptr) saved->blocks.resize(blocks_.size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    x = blocks_[i].forward(x, context, saved != nullptr ? &saved->blocks[i] : nullptr);
+    const bool keeps = saved != nullptr && keeps_all(i, options);
+    if (saved != nullptr && !keeps) saved->blocks[i].x = x;
+    x = blocks_[i].forward(x, context, keeps ? &saved->blocks[i] : nullptr);
   }
   auto norm = ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, options.ops);
   if (saved != nullptr) {
@@ -43,17 +51,26 @@ at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& option
   return norm.y;
 }
 
-void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved) {
+void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved,
+                        const GradientsReady& ready) {
   const profile::Section section(profile::Axis::kPart, "backbone");
+  const auto tell = [&](size_t first) {
+    if (ready) ready(store_[first].offset);
+  };
   const SequenceContext& context = saved.context;
   const at::Tensor dx = at::zeros_like(saved.x);
   ops::rms_norm_backward(dh, saved.x, saved.rstd, store_[norm_].value, dx, store_[norm_].grad,
                          context.ops);
   saved.x.reset();
+  tell(norm_);
   for (size_t i = blocks_.size(); i-- > 0;) {
-    blocks_[i].backward(dx, context, std::move(saved.blocks[i]));
+    BlockSaved kept = std::move(saved.blocks[i]);
+    if (!kept.rstd.defined()) kept = blocks_[i].recompute(kept.x, context);
+    blocks_[i].backward(dx, context, std::move(kept));
+    tell(blocks_[i].first_parameter());
   }
   ops::add_embedding_grad(dx, input.ids, store_[embedding_].grad, context.ops);
+  tell(embedding_);
 }
 
 }  // namespace cplm

@@ -10,8 +10,8 @@ namespace cplm {
 
 struct BackboneSaved {
   SequenceContext context;
-  std::vector<BlockSaved> blocks;
-  at::Tensor x, rstd;  // input of the final norm
+  std::vector<BlockSaved> blocks;  // of a layer that is computed again only x
+  at::Tensor x, rstd;              // input of the final norm
 };
 
 class Backbone {
@@ -19,11 +19,14 @@ class Backbone {
   Backbone(ParameterStore& store, const ModelConfig& config);
   // saved: null for a pass without backward.
   at::Tensor forward(const ModelInput& input, const ModelOptions& options, BackboneSaved* saved);
-  // dh: gradient of the hidden states; adds every gradient of the backbone, last layer first.
-  void backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved);
+  // dh: gradient of the hidden states; adds every gradient of the backbone, last layer first. What
+  // lies behind the backbone in the flat buffer is final before.
+  void backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved,
+                const GradientsReady& ready);
   size_t embedding_index() const { return embedding_; }
 
  private:
+  bool keeps_all(size_t layer, const ModelOptions& options) const;
   const ops::RopeTable& rope(int64_t num_positions, const at::TensorOptions& options);
   ParameterStore& store_;
   ModelConfig config_;

@@ -33,22 +33,30 @@ Block::Block(ParameterStore& store, const ModelConfig& config, int64_t layer)
   down_ = store.add({{prefix + "mlp.down_proj.weight", {width, mlp_width}, Init::kNormalResidual}});
 }
 
+BlockSaved Block::forward_to_mlp(const at::Tensor& x, const SequenceContext& context,
+                                 bool for_backward) const {
+  BlockSaved parts;
+  auto norm = ops::rms_norm(x, store_[input_norm_].value, eps_, context.ops);
+  parts.x_mid = mixer_->forward(norm.y, context, for_backward ? &parts.mixer : nullptr);
+  auto norm_mid = ops::add_rms_norm(parts.x_mid, x, store_[mlp_norm_].value, eps_, context.ops);
+  parts.gate_up = ops::linear(norm_mid.y, store_.stacked_value(gate_up_, 2));
+  parts.x = x;
+  parts.rstd = norm.rstd;
+  parts.rstd_mid = norm_mid.rstd;
+  return parts;
+}
+
 at::Tensor Block::forward(const at::Tensor& x, const SequenceContext& context,
                           BlockSaved* saved) const {
-  auto norm = ops::rms_norm(x, store_[input_norm_].value, eps_, context.ops);
-  const at::Tensor x_mid =
-      mixer_->forward(norm.y, context, saved != nullptr ? &saved->mixer : nullptr);
-  auto norm_mid = ops::add_rms_norm(x_mid, x, store_[mlp_norm_].value, eps_, context.ops);
-  const at::Tensor gate_up = ops::linear(norm_mid.y, store_.stacked_value(gate_up_, 2));
-  at::Tensor y = ops::linear(ops::swiglu(gate_up, context.ops), store_[down_].value).add_(x_mid);
-  if (saved != nullptr) {
-    saved->x = x;
-    saved->rstd = norm.rstd;
-    saved->x_mid = x_mid;
-    saved->rstd_mid = norm_mid.rstd;
-    saved->gate_up = gate_up;
-  }
+  BlockSaved parts = forward_to_mlp(x, context, saved != nullptr);
+  at::Tensor y =
+      ops::linear(ops::swiglu(parts.gate_up, context.ops), store_[down_].value).add_(parts.x_mid);
+  if (saved != nullptr) *saved = std::move(parts);
   return y;
+}
+
+BlockSaved Block::recompute(const at::Tensor& x, const SequenceContext& context) const {
+  return forward_to_mlp(x, context, true);
 }
 
 void Block::mlp_backward(const at::Tensor& dx, const SequenceContext& context,

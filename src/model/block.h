@@ -20,10 +20,15 @@ class Block {
  public:
   Block(ParameterStore& store, const ModelConfig& config, int64_t layer);
   at::Tensor forward(const at::Tensor& x, const SequenceContext& context, BlockSaved* saved) const;
+  // What backward needs, from the block's input alone: the forward without its last product.
+  BlockSaved recompute(const at::Tensor& x, const SequenceContext& context) const;
   // `dx` comes with the gradient of the block's output and leaves with that of its input.
   void backward(const at::Tensor& dx, const SequenceContext& context, BlockSaved saved) const;
+  size_t first_parameter() const { return input_norm_; }
 
  private:
+  BlockSaved forward_to_mlp(const at::Tensor& x, const SequenceContext& context,
+                            bool for_backward) const;
   void mlp_backward(const at::Tensor& dx, const SequenceContext& context, BlockSaved& saved) const;
   ParameterStore& store_;
   double eps_;

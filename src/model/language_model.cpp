@@ -42,12 +42,13 @@ LanguageModel::LanguageModel(const ModelConfig& config, const ModelOptions& opti
 
 LanguageModel::~LanguageModel() = default;
 
-at::Tensor LanguageModel::forward_backward(const ModelInput& input, double target_weight) {
+at::Tensor LanguageModel::forward_backward(const ModelInput& input, double target_weight,
+                                           const GradientsReady& ready) {
   BackboneSaved saved;
   const at::Tensor h = backbone_->forward(input, options_, &saved);
   const at::Tensor dh = at::empty_like(h);
   const at::Tensor log_prob = head_->forward_backward(h, input, target_weight, dh);
-  backbone_->backward(input, dh, std::move(saved));
+  backbone_->backward(input, dh, std::move(saved), ready);
   return log_prob;
 }
 

@@ -18,9 +18,13 @@ void adamw(const AdamWInput& in, OpsKind path) {
 GradNorm grad_norm(const at::Tensor& flat_grad, double limit, OpsKind path) {
   if (const Backend* fused = rows_of(flat_grad, path)) return fused->grad_norm(flat_grad, limit);
   const at::Tensor norm = at::linalg_vector_norm(flat_grad);
+  return {norm.to(at::kDouble), clip_to(norm, limit, flat_grad.scalar_type()).scale};
+}
+
+GradNorm clip_to(const at::Tensor& norm, double limit, at::ScalarType dtype) {
   at::Tensor scale;
-  if (limit > 0) scale = norm.add(1e-6).reciprocal_().mul_(limit).clamp_max_(1.0);
-  return {norm.to(at::kDouble), scale};
+  if (limit > 0) scale = norm.add(1e-6).reciprocal_().mul_(limit).clamp_max_(1.0).to(dtype);
+  return {norm, scale};
 }
 
 }  // namespace cplm::ops

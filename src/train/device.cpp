@@ -11,7 +11,7 @@
 
 namespace cplm {
 
-at::Device resolve_device(Device device, Precision precision) {
+at::Device resolve_device(Device device, Precision precision, int64_t local_rank) {
   const bool cuda = at::hasCUDA();
   if (device == Device::kCuda && !cuda) {
     throw Error(
@@ -21,7 +21,19 @@ at::Device resolve_device(Device device, Precision precision) {
   }
   const bool wants_cpu =
       device == Device::kCpu || (device == Device::kAuto && precision == Precision::kFloat64);
-  return wants_cpu || !cuda ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+  if (wants_cpu || !cuda) return {at::kCPU};
+  const int64_t count = at::globalContext().getAcceleratorHooksInterface(at::kCUDA).deviceCount();
+  if (local_rank >= count) {
+    throw Error(str("rank with local number ", local_rank, ": this machine shows ", count,
+                    " CUDA device(s); start at most so many processes on it"),
+                ExitCode::kBadConfig);
+  }
+  return {at::kCUDA, static_cast<at::DeviceIndex>(local_rank)};
+}
+
+int64_t recompute_every(const TrainConfig& train) {
+  if (train.activation_checkpointing == "none") return 0;
+  return train.activation_checkpointing == "full" ? 1 : std::stoll(train.activation_checkpointing);
 }
 
 ModelOptions model_options(const Config& config, at::Device device) {
@@ -31,7 +43,8 @@ ModelOptions model_options(const Config& config, at::Device device) {
   return {at::TensorOptions().dtype(dtype).device(device),
           config.train.ops,
           {},
-          config.train.deterministic};
+          config.train.deterministic,
+          recompute_every(config.train)};
 }
 
 double peak_memory_mb(at::Device device) {

@@ -1,0 +1,110 @@
+// See buckets.h.
+#include "train/buckets.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace cplm {
+namespace {
+
+at::Tensor part(const at::Tensor& flat, const FlatRange& range) {
+  return flat.narrow(0, range.begin, range.end - range.begin);
+}
+
+}  // namespace
+
+Buckets::Buckets(int64_t flat_size, int64_t bucket_elements, const Communicator& ranks,
+                 bool sharded)
+    : sharded_(sharded && ranks.size() > 1) {
+  const int64_t multiple = sharded_ ? ranks.size() : 1;
+  CPLM_CHECK(flat_size % multiple == 0, "[train.buckets] ", flat_size,
+             " elements cannot be shared by ", multiple, " ranks");
+  const int64_t length = std::max(bucket_elements / multiple, int64_t{1}) * multiple;
+  for (int64_t end = flat_size; end > 0; end = all_.back().begin) {
+    const FlatRange bucket{std::max<int64_t>(0, end - length), end};
+    const int64_t share = (bucket.end - bucket.begin) / multiple;
+    const int64_t begin = bucket.begin + (sharded_ ? ranks.rank() * share : 0);
+    all_.push_back(bucket);
+    owned_.push_back({begin, begin + share});
+    owned_elements_ += share;
+  }
+}
+
+GradientReducer::GradientReducer(Communicator& ranks, const at::Tensor& flat_grad,
+                                 const Buckets& buckets, bool rounds_to_bfloat16)
+    : ranks_(ranks), sharded_(buckets.sharded()), rounds_(rounds_to_bfloat16) {
+  if (ranks.size() == 1) return;
+  for (size_t i = 0; i < buckets.all().size(); ++i) {
+    transfers_.push_back({buckets.all()[i].begin,
+                          part(flat_grad, buckets.all()[i]),
+                          part(flat_grad, buckets.owned()[i]),
+                          {},
+                          {}});
+  }
+}
+
+void GradientReducer::send(Transfer& transfer) {
+  if (rounds_) transfer.rounded = transfer.grad.to(at::kBFloat16);
+  const at::Tensor& whole = rounds_ ? transfer.rounded : transfer.grad;
+  if (!sharded_) {
+    transfer.pending = ranks_.all_reduce(whole);
+    return;
+  }
+  const at::Tensor own =
+      rounds_ ? whole.narrow(0, transfer.own.storage_offset() - transfer.grad.storage_offset(),
+                             transfer.own.numel())
+              : transfer.own;
+  transfer.pending = ranks_.reduce_scatter(own, whole);
+}
+
+void GradientReducer::ready(int64_t offset) {
+  while (sent_ < transfers_.size() && transfers_[sent_].begin >= offset) send(transfers_[sent_++]);
+}
+
+void GradientReducer::finish() {
+  ready(0);
+  for (Transfer& transfer : transfers_) {
+    transfer.pending.wait();
+    if (!transfer.rounded.defined()) continue;
+    transfer.grad.copy_(transfer.rounded);
+    transfer.rounded.reset();
+  }
+  sent_ = 0;
+}
+
+void gather_parts(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat) {
+  if (!buckets.sharded()) return;
+  std::vector<PendingCollective> pending;
+  for (size_t i = 0; i < buckets.all().size(); ++i) {
+    pending.push_back(
+        ranks.all_gather(part(flat, buckets.all()[i]), part(flat, buckets.owned()[i])));
+  }
+  for (PendingCollective& each : pending) each.wait();
+}
+
+at::Tensor take_owned(const Buckets& buckets, const at::Tensor& flat) {
+  std::vector<at::Tensor> parts;
+  for (const FlatRange& range : buckets.owned()) parts.push_back(part(flat, range));
+  return at::cat(parts);
+}
+
+at::Tensor gather_on_host(Communicator& ranks, const Buckets& buckets, const at::Tensor& owned,
+                          int64_t flat_size) {
+  at::Tensor flat;
+  if (ranks.leads()) flat = at::empty({flat_size}, owned.options().device(at::kCPU));
+  int64_t offset = 0;
+  for (size_t i = 0; i < buckets.all().size(); ++i) {
+    const FlatRange& bucket = buckets.all()[i];
+    const int64_t share = buckets.owned()[i].end - buckets.owned()[i].begin;
+    const at::Tensor whole = at::empty({bucket.end - bucket.begin}, owned.options());
+    ranks.all_gather(whole, owned.narrow(0, offset, share)).wait();
+    if (flat.defined()) part(flat, bucket).copy_(whole);
+    offset += share;
+  }
+  return flat;
+}
+
+}  // namespace cplm
