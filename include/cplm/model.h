@@ -43,9 +43,15 @@ class ParameterStore {
   };
   // Registers a group before allocate(); returns the index of its first member.
   size_t add(const std::vector<Spec>& group);
-  void allocate(const at::TensorOptions& options);  // zero-filled values
-  void allocate_gradients();                        // zero-filled
-  void round_values();  // values <- masters; nothing to do where they are one
+  // Zero-filled values; the flat buffer's length is rounded up to `multiple` times 64 elements.
+  void allocate(const at::TensorOptions& options, int64_t multiple = 1);
+  void allocate_gradients();  // zero-filled
+  void round_values();        // values <- masters; nothing to do where they are one
+  bool master_is_value() const { return flat_master_.is_same(flat_value_); }
+  // Keeps `part` in place of the whole masters (optimizer.shard in bfloat16); the parameters' own
+  // masters are undefined from then on. allocate_masters() undoes it: zero-filled, whole.
+  void keep_master_part(const at::Tensor& part);
+  void allocate_masters();
   void release_gradients();
 
   size_t size() const { return parameters_.size(); }
@@ -102,6 +108,7 @@ struct ModelOptions {
   // Layers n, 2n, 3n ... keep only their input for the backward, which computes the rest again, to
   // the same bits; 0: none. The last layer, whose turn comes at once, keeps all.
   int64_t recompute_every = 0;
+  int64_t flat_multiple = 1;  // ranks that share the flat buffers (optimizer.shard)
 };
 
 // Called during a backward: every gradient of the flat buffer at `offset` and behind is final.

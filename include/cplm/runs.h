@@ -17,6 +17,11 @@ struct TrainRecord {
   double tokens_per_s = 0, step_ms = 0, data_wait_ms = 0;
   std::optional<double> mfu;
   double peak_memory_mb = 0;
+  // Of several ranks only: the host's wait for gradients (null on a GPU, where the stream waits),
+  // and the rank whose own work in a step took longest, with that time.
+  std::optional<double> reduce_wait_ms;
+  std::optional<int64_t> slowest_rank;
+  std::optional<double> slowest_rank_ms;
 };
 struct CopyMeans {  // CPLM only
   double loss_no_copy = 0, copy_gate = 0, sink_mass = 0, copy_weight = 0;
@@ -43,6 +48,8 @@ class MetricsWriter {
   void write(const ValidationRecord& record);
   // {"kind":"nonfinite","step":...,"windows":[...]}
   void write_nonfinite(int64_t step, const std::vector<int64_t>& windows);
+  // {"kind":"loss_spike","step":...,"loss":...,"windows":[...]}; windows: of a batch left out
+  void write_loss_spike(int64_t step, double loss, const std::vector<int64_t>& windows);
   void sync();  // fsync, before a checkpoint that counts on the lines
 
  private:

@@ -73,15 +73,17 @@ class AdamW {
 void check_no_decay(const ModelConfig& model, const OptimizerConfig& config);
 
 // ---- one step
+class LossGuard;  // train/loss_guard.h
 struct StepOptions {
   int64_t micro_batch = 1;
   bool document_mask = false;
   double grad_clip = 1.0;  // 0: never
   bool stays_blocked =
       true;  // after a batch that is not finite; false: only that batch is left out
+  LossGuard* guard = nullptr;  // loss_spike
 };
-// What a step tells the host, float64 [3] on the device: sum of -log P over the global batch,
-// gradient norm before clipping, and 1 when either is not finite.
+// What a step tells the host, float64 [4] on the device: sum of -log P over the global batch,
+// gradient norm before clipping, 1 when either is not finite, 1 when the loss stands out.
 using StepNumbers = at::Tensor;
 // Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
 // `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and stays
@@ -119,8 +121,9 @@ at::Device resolve_device(Device device, Precision precision, int64_t local_rank
 ModelOptions model_options(const Config& config, at::Device device);
 // Peak so far, MiB: resident memory of the process on a CPU, the allocator's on a GPU.
 double peak_memory_mb(at::Device device);
-// Sets LibTorch's thread count; 0: all cores this process may use. Returns the count.
-int set_threads(int64_t threads);
+// Sets LibTorch's thread count; 0: the cores this process may use, shared among `processes` of this
+// machine. Returns the count.
+int set_threads(int64_t threads, int64_t processes = 1);
 // Lets the C library keep freed memory: a step frees and takes the same buffers again and again,
 // and each return to the system costs page faults. For processes that train; peak memory stays the
 // same.

@@ -37,7 +37,7 @@ LanguageModel::LanguageModel(const ModelConfig& config, const ModelOptions& opti
     : config_(config), options_(options) {
   backbone_ = std::make_unique<Backbone>(parameters_, config_);
   head_ = make_head(parameters_, config_, options_, backbone_->embedding_index());
-  parameters_.allocate(options_.tensor);
+  parameters_.allocate(options_.tensor, options_.flat_multiple);
 }
 
 LanguageModel::~LanguageModel() = default;

@@ -32,25 +32,37 @@ size_t ParameterStore::add(const std::vector<Spec>& group) {
   return first;
 }
 
-void ParameterStore::allocate(const at::TensorOptions& options) {
+void ParameterStore::allocate(const at::TensorOptions& options, int64_t multiple) {
+  const int64_t unit = multiple > 1 ? multiple * kAlignment : 1;
+  flat_size_ = (flat_size_ + unit - 1) / unit * unit;
   flat_value_ = at::zeros({flat_size_}, options);
-  const auto dtype = ops::accumulation_dtype(flat_value_.scalar_type());
-  flat_master_ = dtype == flat_value_.scalar_type()
-                     ? flat_value_
-                     : at::zeros({flat_size_}, flat_value_.options().dtype(dtype));
   for (Parameter& p : parameters_) {
     p.value = flat_value_.narrow(0, p.offset, p.numel).view(p.shape);
+  }
+  allocate_masters();
+}
+
+void ParameterStore::allocate_masters() {
+  const auto dtype = ops::accumulation_dtype(flat_value_.scalar_type());
+  const bool one = dtype == flat_value_.scalar_type();
+  flat_master_ = one ? flat_value_ : at::zeros({flat_size_}, flat_value_.options().dtype(dtype));
+  for (Parameter& p : parameters_) {
     p.master = flat_master_.narrow(0, p.offset, p.numel).view(p.shape);
   }
 }
 
+void ParameterStore::keep_master_part(const at::Tensor& part) {
+  flat_master_ = part;
+  for (Parameter& p : parameters_) p.master.reset();
+}
+
 void ParameterStore::allocate_gradients() {
-  flat_grad_ = at::zeros({flat_size_}, flat_master_.options());
+  flat_grad_ = at::zeros({flat_size_}, flat_master_.options());  // masters may be a part
   for (Parameter& p : parameters_) p.grad = flat_grad_.narrow(0, p.offset, p.numel).view(p.shape);
 }
 
 void ParameterStore::round_values() {
-  if (!flat_value_.is_same(flat_master_)) flat_value_.copy_(flat_master_);
+  if (!master_is_value()) flat_value_.copy_(flat_master_);
 }
 
 void ParameterStore::release_gradients() {

@@ -145,7 +145,15 @@ void MetricsWriter::append(const std::string& line) {
   append_whole(descriptor_, path_, line + "\n");
 }
 
-void MetricsWriter::write(const TrainRecord& record) { append(to_json("train", record).dump()); }
+void MetricsWriter::write(const TrainRecord& record) {
+  Json line = to_json("train", record);
+  if (record.slowest_rank) {
+    line["reduce_wait_ms"] = json_number(record.reduce_wait_ms);
+    line["slowest_rank"] = *record.slowest_rank;
+    line["slowest_rank_ms"] = json_number(record.slowest_rank_ms);
+  }
+  append(line.dump());
+}
 
 void MetricsWriter::write(const ValidationRecord& record) {
   Json line = to_json("validation", record);
@@ -158,6 +166,13 @@ void MetricsWriter::write(const ValidationRecord& record) {
 
 void MetricsWriter::write_nonfinite(int64_t step, const std::vector<int64_t>& windows) {
   append(Json{{"kind", "nonfinite"}, {"step", step}, {"windows", windows}}.dump());
+}
+
+void MetricsWriter::write_loss_spike(int64_t step, double loss,
+                                     const std::vector<int64_t>& windows) {
+  append(Json{
+      {"kind", "loss_spike"}, {"step", step}, {"loss", json_number(loss)}, {"windows", windows}}
+             .dump());
 }
 
 void MetricsWriter::sync() {

@@ -3,7 +3,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -105,6 +104,20 @@ at::Tensor gather_on_host(Communicator& ranks, const Buckets& buckets, const at:
     offset += share;
   }
   return flat;
+}
+
+void spread_from_host(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat,
+                      const at::Tensor& owned) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < buckets.all().size(); ++i) {
+    const FlatRange &bucket = buckets.all()[i], &own = buckets.owned()[i];
+    const at::Tensor whole = at::empty({bucket.end - bucket.begin}, owned.options());
+    if (ranks.leads()) whole.copy_(part(flat, bucket));
+    ranks.broadcast(whole).wait();
+    const int64_t share = own.end - own.begin;
+    owned.narrow(0, offset, share).copy_(whole.narrow(0, own.begin - bucket.begin, share));
+    offset += share;
+  }
 }
 
 }  // namespace cplm

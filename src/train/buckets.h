@@ -65,6 +65,9 @@ class GradientReducer {
 void gather_parts(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat);
 // The parts as one buffer, in the buckets' order; and back into their places of `flat`.
 at::Tensor take_owned(const Buckets& buckets, const at::Tensor& flat);
+// This rank's parts of a whole buffer that rank 0 holds on its host.
+void spread_from_host(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat,
+                      const at::Tensor& owned);
 // The whole buffer that everyone's `owned` parts make: on rank 0's host; undefined on the others.
 at::Tensor gather_on_host(Communicator& ranks, const Buckets& buckets, const at::Tensor& owned,
                           int64_t flat_size);

@@ -5,6 +5,8 @@
 #include <malloc.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "cplm/base.h"
 #include "cplm/train.h"
 #include "train/console.h"
@@ -58,12 +60,12 @@ void keep_freed_memory() {
   ::mallopt(M_TRIM_THRESHOLD, -1);
 }
 
-int set_threads(int64_t threads) {
+int set_threads(int64_t threads, int64_t processes) {
   if (threads == 0) {
     cpu_set_t allowed;
     CPLM_CHECK(::sched_getaffinity(0, sizeof allowed, &allowed) == 0,
                "cannot read the process's CPU set");
-    threads = CPU_COUNT(&allowed);
+    threads = std::max<int64_t>(1, CPU_COUNT(&allowed) / processes);
   }
   at::set_num_threads(static_cast<int>(threads));
   return static_cast<int>(threads);

@@ -6,9 +6,8 @@
 
 namespace cplm {
 
-void HostReader::submit(int64_t step, std::shared_ptr<const TokenBatch> batch,
-                        const at::Tensor& numbers) {
-  Pending pending{step, std::move(batch), numbers, std::nullopt};
+void HostReader::submit(int64_t step, int64_t counted_targets, const at::Tensor& numbers) {
+  Pending pending{step, counted_targets, numbers, std::nullopt};
   if (!device_.is_cpu()) {
     pending.host =
         at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
@@ -26,7 +25,8 @@ std::vector<StepReport> HostReader::take(bool drain) {
     Pending& pending = pending_.front();
     if (pending.copied) pending.copied->synchronize();
     const double* numbers = pending.host.const_data_ptr<double>();
-    reports.push_back({pending.step, pending.batch, numbers[0], numbers[1], numbers[2] != 0.0});
+    reports.push_back({pending.step, pending.counted_targets, numbers[0], numbers[1],
+                       numbers[2] != 0.0, numbers[3] != 0.0});
     pending_.pop_front();
   }
   return reports;

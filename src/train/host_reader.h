@@ -5,28 +5,27 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
+#include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <vector>
-
-#include "cplm/data.h"
 
 namespace cplm {
 
 struct StepReport {
   int64_t step = 0;
-  std::shared_ptr<const TokenBatch> batch;
+  int64_t counted_targets = 0;  // of the global batch
   double loss_sum = 0;
   double grad_norm = 0;
   bool not_finite = false;
+  bool spike = false;
 };
 
 class HostReader {
  public:
   explicit HostReader(at::Device device) : device_(device) {}
-  // numbers: float64 [3] on the device, as train_step returns them.
-  void submit(int64_t step, std::shared_ptr<const TokenBatch> batch, const at::Tensor& numbers);
+  // numbers: float64 [4] on the device, as train_step returns them.
+  void submit(int64_t step, int64_t counted_targets, const at::Tensor& numbers);
   void clear() { pending_.clear(); }
   // Reports that have arrived, in order: all but the newest step's on a GPU; all with `drain`.
   std::vector<StepReport> take(bool drain);
@@ -34,7 +33,7 @@ class HostReader {
  private:
   struct Pending {
     int64_t step;
-    std::shared_ptr<const TokenBatch> batch;
+    int64_t counted_targets;
     at::Tensor host;
     std::optional<c10::Event> copied;
   };

@@ -21,7 +21,7 @@ nlohmann::ordered_json number(double value) {
 }
 
 double mean_loss(const StepReport& report) {
-  return report.loss_sum / static_cast<double>(report.batch->counted_targets);
+  return report.loss_sum / static_cast<double>(report.counted_targets);
 }
 
 template <class T>
@@ -38,17 +38,17 @@ void write_batch(const std::filesystem::path& path, const TokenBatch& batch) {
                      {"window_index", view(batch.window_index, {rows}, at::kLong)}});
 }
 
-std::string report_json(const StepReport& report, const WindowSet& windows, LanguageModel& model,
-                        const StepOptions& options) {
+std::string report_json(const StepReport& report, const TokenBatch& batch, const WindowSet& windows,
+                        LanguageModel& model, const StepOptions& options) {
   nlohmann::ordered_json json;
   json["step"] = report.step;
   json["loss"] = number(mean_loss(report));
   json["grad_norm"] = number(report.grad_norm);
-  json["counted_targets"] = report.batch->counted_targets;
-  for (const int64_t window : report.batch->window_index) {
+  json["counted_targets"] = report.counted_targets;
+  for (const int64_t window : batch.window_index) {
     json["windows"].push_back({{"index", window}, {"is", windows.describe(window)}});
   }
-  for (const auto& [name, norm] : gradient_norms(model, *report.batch, options)) {
+  for (const auto& [name, norm] : gradient_norms(model, batch, options)) {
     json["gradient_norms"][name] = number(norm);
   }
   return json.dump(2) + "\n";
@@ -62,13 +62,13 @@ std::string describe_nonfinite(const StepReport& report) {
 }
 
 void write_forensics(const std::filesystem::path& run_dir, const Config& config,
-                     const StepReport& report, const WindowSet& windows, LanguageModel& model,
-                     const StepOptions& options) {
+                     const StepReport& report, const TokenBatch& batch, const WindowSet& windows,
+                     LanguageModel& model, const StepOptions& options) {
   const std::filesystem::path folder = run_dir / "nonfinite" / str("step_", report.step);
   try {
     make_folders(folder);
-    write_batch(folder / "batch.safetensors", *report.batch);
-    write_file_atomic(folder / "report.json", report_json(report, windows, model, options));
+    write_batch(folder / "batch.safetensors", batch);
+    write_file_atomic(folder / "report.json", report_json(report, batch, windows, model, options));
     write_file_atomic(folder / "config.yaml", dump_config(config));
   } catch (const Error& error) {
     log::warn(str("the batch of step ", report.step, " could not be kept: ", error.what()));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cplm/config.h"
+#include "cplm/data.h"
 #include "cplm/train.h"
 #include "train/host_reader.h"
 
@@ -17,7 +18,7 @@ std::string describe_nonfinite(const StepReport& report);
 // report.json (numbers, windows by shard, gradient norm of every tensor at the weights as they
 // are), config.yaml. A folder that cannot be written is a warning: the run's own answer goes first.
 void write_forensics(const std::filesystem::path& run_dir, const Config& config,
-                     const StepReport& report, const WindowSet& windows, LanguageModel& model,
-                     const StepOptions& options);
+                     const StepReport& report, const TokenBatch& batch, const WindowSet& windows,
+                     LanguageModel& model, const StepOptions& options);
 
 }  // namespace cplm

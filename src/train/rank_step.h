@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 #include "cplm/comm.h"
 #include "cplm/model.h"
 #include "cplm/ops.h"
@@ -17,18 +19,21 @@ class RankStep {
            bool rounds_to_bfloat16);
 
   GradientReducer& gradients() { return gradients_; }
-  // loss_sum becomes the sum over the ranks.
-  void reduce_loss(const at::Tensor& loss_sum) { ranks_.all_reduce(loss_sum).wait(); }
+  // Waits for the gradients; loss_sum becomes the sum over the ranks.
+  void finish(const at::Tensor& loss_sum);
   // Of the summed gradient; equal on all ranks.
   ops::GradNorm grad_norm(double limit);
   // After the update: every rank gets the parts that the others have updated.
-  void share_weights() { gather_parts(ranks_, buckets_, model_.parameters().flat_value()); }
+  void share_weights();
+  // Seconds this host has waited in here since the last call. On a GPU the stream waits instead.
+  double take_wait_seconds() { return std::exchange(wait_seconds_, 0.0); }
 
  private:
   Communicator& ranks_;
   LanguageModel& model_;
   const Buckets& buckets_;
   GradientReducer gradients_;
+  double wait_seconds_ = 0;
 };
 
 }  // namespace cplm

@@ -11,9 +11,10 @@ namespace cplm {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kRunFiles[] = {"config.yaml",         "tokenizer.json",    "metrics.jsonl",
-                                     "metrics.stale.jsonl", "log.txt",           "validation",
-                                     "checkpoints",         "checkpoints.stale", "latest"};
+constexpr const char* kRunFiles[] = {
+    "config.yaml", "tokenizer.json", "metrics.jsonl", "metrics.stale.jsonl",
+    "log.txt",     "validation",     "checkpoints",   "checkpoints.stale",
+    "latest",      "nonfinite"};
 
 bool is_used(const fs::path& dir) {
   return fs::exists(dir / "metrics.jsonl") || !list_checkpoints(dir).empty();
@@ -50,6 +51,17 @@ void check_unused(const fs::path& dir) {
   CPLM_CHECK(!is_used(dir), dir.string(),
              ": --resume none, but the folder holds a run; take another run.dir, or add "
              "--overwrite to delete that run");
+}
+
+// A checkpoint of another run may begin a new one, but not go on in the middle of a third.
+void check_own_or_unused(const fs::path& dir, const fs::path& checkpoint) {
+  if (!is_used(dir)) return;
+  const fs::path home = fs::canonical(checkpoint).parent_path();
+  for (const char* own : {"checkpoints", "checkpoints.stale"}) {
+    if (fs::exists(dir / own) && fs::equivalent(home, dir / own)) return;
+  }
+  throw Error(str("--resume ", checkpoint.string(), ": a checkpoint of another run, and ",
+                  dir.string(), " holds a run already; take another run.dir"));
 }
 
 // The allowed changes; throws for the others.
@@ -119,14 +131,36 @@ UnusedFolder::~UnusedFolder() {
   }
 }
 
-void read_state(RunFolder& folder, const Config& config) {
-  CheckpointReader reader(*folder.resume_from);
+namespace {
+
+void parse_state(RunFolder& folder, const Config& config) {
   const std::string origin = (*folder.resume_from / "state.json").string();
-  const SavedRun saved = run_from_json(reader.state(), origin);
+  const SavedRun saved = run_from_json(folder.state_json, origin);
   folder.state = saved.state;
   folder.data = saved.data;
   folder.changed_settings =
       changed_settings(parse_config(saved.config_yaml, origin + " (config)"), config);
+}
+
+}  // namespace
+
+void read_state(RunFolder& folder, const Config& config) {
+  folder.state_json = CheckpointReader(*folder.resume_from).state();
+  parse_state(folder, config);
+}
+
+void share_run_folder(RunFolder& folder, const Config& config, Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  const std::string resumed = ranks.host_broadcast(folder.resume_from.value_or("").string());
+  const std::string state = ranks.host_broadcast(folder.state_json);
+  if (ranks.leads()) return;
+  folder.path = expand_tilde(config.run.dir);
+  folder.resume_from.reset();
+  folder.state = RunState{};
+  if (resumed.empty()) return;
+  folder.resume_from = resumed;
+  folder.state_json = state;
+  parse_state(folder, config);
 }
 
 void check_same_data(const TrainingData& saved, const TrainingData& now) {
@@ -154,6 +188,7 @@ RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
     folder.resume_from = newest_checkpoint(folder.path);
   } else {
     folder.resume_from = explicit_checkpoint(expand_tilde(options.resume));
+    check_own_or_unused(folder.path, *folder.resume_from);
     folder.leaves_newer_behind = true;
   }
   if (folder.resume_from) read_state(folder, config);
@@ -189,11 +224,15 @@ void write_run_files(const fs::path& run_dir, const Config& config) {
   }
 }
 
-void load_tensors(const fs::path& step_folder, ParameterStore& parameters, AdamW& optimizer) {
+void load_model(const fs::path& step_folder, ParameterStore& parameters) {
   CheckpointReader reader(step_folder);
   read_parameters(reader.model(), step_folder / "model.safetensors", parameters,
                   [](const std::string&) { return false; });
-  for (const auto& [name, tensor] : optimizer.named_state()) {
+}
+
+void load_state(const fs::path& step_folder, const NamedTensors& optimizer) {
+  CheckpointReader reader(step_folder);
+  for (const auto& [name, tensor] : optimizer) {
     CPLM_CHECK(reader.optimizer().contains(name), (step_folder / "optimizer.safetensors").string(),
                ": expected tensor ", name, ", found none");
     reader.optimizer().read_into(name, tensor);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "cplm/base.h"
+#include "cplm/checkpoint.h"
+#include "cplm/comm.h"
 #include "cplm/config.h"
 #include "cplm/train.h"
 #include "train/run_state.h"
@@ -28,12 +30,14 @@ class UnusedFolder {
   std::filesystem::path path_;
 };
 
+// Of ranks other than 0 only path, resume_from, state and data are set.
 struct RunFolder {
   std::filesystem::path path;
   std::unique_ptr<UnusedFolder> unused;  // set when the folder was made now; outlives the lock
   std::unique_ptr<FileLock> lock;
   std::optional<std::filesystem::path> resume_from;  // a step folder
   RunState state;                                    // its counters; of step 0 without one
+  std::string state_json;                            // what they were read from
   TrainingData data;                                 // what it was trained on
   std::vector<std::string> changed_settings;         // since then, all of them allowed
   bool leaves_newer_behind = false;                  // --resume PATH
@@ -45,6 +49,8 @@ struct RunFolder {
 RunFolder open_run_folder(const Config& config, const TrainOptions& options);
 // Reads the counters of folder.resume_from into folder.state and compares its config with `config`.
 void read_state(RunFolder& folder, const Config& config);
+// What rank 0 found, to all ranks; they too compare the checkpoint's config with theirs.
+void share_run_folder(RunFolder& folder, const Config& config, Communicator& ranks);
 // Error(kBadData) when the checkpoint was trained on other shards than `now`.
 void check_same_data(const TrainingData& saved, const TrainingData& now);
 // Takes what the new run must not find out of its way: with --overwrite all files of the old one,
@@ -53,9 +59,9 @@ void clear_the_way(const RunFolder& folder);
 // config.yaml (resolved, with the version), and tokenizer.json from the folder above the shards.
 void write_run_files(const std::filesystem::path& run_dir, const Config& config);
 
-// Reads weights and optimizer from a step folder into the given ones.
-void load_tensors(const std::filesystem::path& step_folder, ParameterStore& parameters,
-                  AdamW& optimizer);
+// Reads a step folder's weights, and its optimizer's tensors by their names.
+void load_model(const std::filesystem::path& step_folder, ParameterStore& parameters);
+void load_state(const std::filesystem::path& step_folder, const NamedTensors& optimizer);
 // train.init_from: the weights alone. A copy head that the checkpoint lacks keeps its fresh
 // weights.
 void load_weights(const std::filesystem::path& checkpoint, const ModelConfig& config,

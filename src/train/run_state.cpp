@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cplm/base.h"
+#include "runs/json_number.h"
 
 namespace cplm {
 
@@ -21,11 +22,12 @@ std::string to_json(const RunState& state, const std::string& config_yaml, int64
                   {"sha256", data.sha256}};
   // Weights at step 0 and the data order are functions of the seed; no other generator is in use.
   json["random_state"] = {{"seed", seed}};
-  json["running"] = {{"loss_sum", state.loss_sum},
+  json["running"] = {{"loss_sum", json_number(state.loss_sum)},
                      {"targets", state.loss_targets},
                      {"steps", state.log_steps},
-                     {"grad_norm", state.grad_norm}};
+                     {"grad_norm", json_number(state.grad_norm)}};
   json["left_out"] = state.left_out;
+  json["loss_window"] = state.loss_window;
   json["rewinds"] = state.rewinds;
   json["config"] = config_yaml;
   return json.dump(2) + "\n";
@@ -43,11 +45,12 @@ SavedRun run_from_json(const std::string& text, const std::string& origin) {
     saved.data.tokens = data.value("tokens", int64_t{0});
     saved.data.sha256 = data.value("sha256", "");
     const auto& running = json.at("running");
-    saved.state.loss_sum = running.at("loss_sum").get<double>();
+    saved.state.loss_sum = read_json_number(running.at("loss_sum"));
     saved.state.loss_targets = running.at("targets").get<int64_t>();
     saved.state.log_steps = running.at("steps").get<int64_t>();
-    saved.state.grad_norm = running.at("grad_norm").get<double>();
+    saved.state.grad_norm = read_json_number(running.at("grad_norm"));
     saved.state.left_out = json.at("left_out").get<std::vector<int64_t>>();
+    saved.state.loss_window = json.value("loss_window", std::vector<double>());
     saved.state.rewinds = json.at("rewinds").get<int64_t>();
     saved.config_yaml = json.at("config").get<std::string>();
     return saved;

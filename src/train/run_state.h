@@ -20,6 +20,7 @@ struct RunState {
   bool finished = false;
   // on_nonfinite: updates whose batches are left out, in order, and how often the run went back.
   std::vector<int64_t> left_out;
+  std::vector<double> loss_window;  // LossGuard::state()
   int64_t rewinds = 0;
 };
 

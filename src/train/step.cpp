@@ -3,12 +3,14 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 
 #include "cplm/eval.h"
 #include "cplm/profile.h"
 #include "cplm/train.h"
+#include "train/loss_guard.h"
 #include "train/rank_step.h"
 
 namespace cplm {
@@ -54,8 +56,7 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
   const at::Tensor loss_sum = accumulate_gradients(model, batch, counted_targets, options, ready);
   if (ranks != nullptr) {
     const profile::Section section(profile::Axis::kPart, "reduction");
-    ranks->gradients().finish();
-    ranks->reduce_loss(loss_sum);
+    ranks->finish(loss_sum);
   }
   const profile::Section section(profile::Axis::kPart, "optimizer");
   const ops::GradNorm norm = ranks != nullptr
@@ -64,9 +65,15 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
   const at::Tensor bad = loss_sum.add(norm.norm).isfinite().logical_not_();
   const at::Tensor bad_now = bad.to(blocked.scalar_type());
   blocked.copy_(options.stays_blocked ? at::maximum(blocked, bad_now) : bad_now);
-  optimizer.step(learning_rate, norm.scale, blocked);
+  at::Tensor held = blocked, spike = at::zeros_like(loss_sum);
+  if (options.guard != nullptr) {
+    const at::Tensor stands_out = options.guard->judge(loss_sum, counted_targets);
+    if (options.guard->skips()) held = at::maximum(blocked, stands_out);
+    spike = stands_out.to(at::kDouble);
+  }
+  optimizer.step(learning_rate, norm.scale, held);
   if (ranks != nullptr) ranks->share_weights();
-  return at::stack({loss_sum, norm.norm, bad.to(at::kDouble)});
+  return at::stack({loss_sum, norm.norm, bad.to(at::kDouble), spike});
 }
 
 std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,

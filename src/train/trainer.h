@@ -1,68 +1,113 @@
-// The state of one `cplm train` and the steps of its loop: trainer.cpp computes, trainer_output.cpp
-// writes.
+// The state of one rank of `cplm train` and the steps of its loop. trainer.cpp steps,
+// trainer_start.cpp begins, trainer_answer.cpp deals with steps that went wrong, trainer_output.cpp
+// writes. Rank 0 alone touches the run's folder and speaks; all ranks decide alike, from numbers
+// that they share.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 
+#include "cplm/comm.h"
 #include "cplm/eval.h"
 #include "cplm/runs.h"
 #include "cplm/train.h"
+#include "train/buckets.h"
 #include "train/console.h"
 #include "train/host_reader.h"
+#include "train/loss_guard.h"
+#include "train/rank_step.h"
 #include "train/run_folder.h"
 #include "train/run_state.h"
+#include "train/saver.h"
 
 namespace cplm {
 
 class Trainer {
  public:
-  Trainer(const Config& config, const TrainOptions& options, RunFolder folder);
+  Trainer(const Config& config, const TrainOptions& options, Communicator& ranks, at::Device device,
+          RunFolder folder);
   RunOutcome run();
 
  private:
+  // This rank's rows of the next step, and what all ranks agree on before it: the targets counted
+  // in the whole batch, and how many ranks were asked to stop.
+  struct Upcoming {
+    std::shared_ptr<const TokenBatch> batch;
+    at::Tensor agreed;  // int64 [2], on the host
+    PendingCollective pending;
+  };
+
+  // Beginning.
   void check_data() const;
   void load_or_initialize();
+  void load_checkpoint();
+  void load_optimizer();
+  void load_initial_weights();
+  void spread_masters();
   void open_outputs();  // the first changes to the run's folder
   void announce() const;
-  RunOutcome loop();
+  void announce_sources() const;
   void open_loader();
+
+  // Stepping.
+  RunOutcome loop();
+  void fetch();
   void one_step();
-  void pass_over();  // a batch that a rewind left out
+  bool all_stop();
   void collect(bool drain);
   void settle();  // waits for the device and reads every step's numbers
-  void answer_nonfinite(const StepReport& report);
-  void rewind();
-  StepOptions step_options() const;
-  void log_step();
-  void run_validation();
-  void check_weights() const;
-  void save();
-  void validate_and_finish();
+  StepOptions step_options();
   double rate(int64_t update) const {
     return learning_rate(config_.schedule, config_.optimizer.lr, total_steps_, update);
   }
 
+  // Answers to steps that went wrong.
+  TokenBatch global_batch(int64_t step) const;
+  void pass_over();  // a batch that a rewind left out
+  void answer_nonfinite(const StepReport& report);
+  void answer_spike(const StepReport& report);
+  void rewind();
+
+  // Output.
+  void log_step();
+  void compare_times(TrainRecord& record);
+  void run_validation();
+  void check_weights();
+  void compare_ranks();
+  void log_sources();
+  CheckpointTensors checkpoint_tensors();
+  void save();
+  std::string last_checkpoint() const;  // "step 7" or "none", for messages
+  void validate_and_finish();
+
   Config config_;
   TrainOptions options_;
+  Communicator& ranks_;
+  at::Device device_;
   RunFolder folder_;
   RunState state_;
   int64_t total_steps_;
-  at::Device device_;
   WindowSet train_windows_;
+  TrainingOrder order_;
   TrainingData data_;  // what they hold
   std::optional<WindowSet> validation_windows_;
   LanguageModel model_;
+  std::optional<Buckets> buckets_;
   std::optional<AdamW> optimizer_;
+  std::optional<RankStep> rank_step_;  // of several ranks
+  LossGuard guard_;
   std::optional<BatchLoader> loader_;
+  Upcoming upcoming_;
   at::Tensor blocked_;
-  std::optional<MetricsWriter> metrics_;
+  std::optional<MetricsWriter> metrics_;  // rank 0's, as is the saver
+  std::optional<CheckpointSaver> saver_;
   Console console_;
   HostReader numbers_;
   // Since the last log line, this process only.
-  double step_seconds_ = 0, wait_seconds_ = 0;
+  double step_seconds_ = 0, wait_seconds_ = 0, reduce_seconds_ = 0;
   int64_t timed_steps_ = 0;
-  int64_t last_saved_ = -1;
+  int64_t resumed_at_ = -1;
   std::optional<StepReport> rewind_for_;  // the batch to go back before
 };
 

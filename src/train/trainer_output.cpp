@@ -1,4 +1,6 @@
 // What a run writes while it trains: metrics, validations, checkpoints, and lines for people.
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +9,17 @@
 #include "train/trainer.h"
 
 namespace cplm {
+namespace {
+
+std::string rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+std::string percent(double share) { return rounded(100 * share) + " %"; }
+
+}  // namespace
 
 void Trainer::open_outputs() {
   clear_the_way(folder_);
@@ -38,6 +51,18 @@ void Trainer::announce() const {
                 " steps of ", with_commas(config_.train.batch_tokens), " tokens, ",
                 with_commas(train_windows_.size()), " windows an epoch, ", device_.str(), ", ",
                 name_of(config_.train.precision)));
+  announce_sources();
+}
+
+void Trainer::announce_sources() const {
+  const std::vector<WindowSource>& sources = order_.sources();
+  if (sources.size() == 1) return;
+  const auto whole_run = source_shares(order_, total_steps_ * config_.batch_sequences());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    log::info(str("source ", sources[i].path, ": ", percent(whole_run[i].weight),
+                  " of the tokens, ", with_commas(sources[i].num_windows), " windows an epoch, ",
+                  rounded(whole_run[i].epochs), " epochs in the run"));
+  }
 }
 
 void Trainer::log_step() {
@@ -58,19 +83,40 @@ void Trainer::log_step() {
         static_cast<double>(timed_steps_ * config_.train.batch_tokens) / step_seconds_;
   }
   record.peak_memory_mb = peak_memory_mb(device_);
-  metrics_->write(record);
-  console_.train_line(record);
+  compare_times(record);
+  if (metrics_) {
+    metrics_->write(record);
+    console_.train_line(record);
+  }
   state_.loss_sum = 0;
   state_.loss_targets = 0;
   state_.log_steps = 0;
-  step_seconds_ = wait_seconds_ = 0;
+  step_seconds_ = wait_seconds_ = reduce_seconds_ = 0;
   timed_steps_ = 0;
+}
+
+// Every rank waits for the slowest in each step; its own work is what is left of a step.
+void Trainer::compare_times(TrainRecord& record) {
+  const int64_t size = ranks_.size();
+  if (size == 1) return;
+  const double steps = static_cast<double>(std::max<int64_t>(1, timed_steps_));
+  const at::Tensor own_ms = at::zeros({size}, at::kDouble);
+  double* times = own_ms.mutable_data_ptr<double>();
+  times[ranks_.rank()] = 1000.0 * (step_seconds_ - reduce_seconds_) / steps;
+  ranks_.host_all_reduce(own_ms).wait();
+  const int64_t slowest = std::max_element(times, times + size) - times;
+  record.slowest_rank = slowest;
+  record.slowest_rank_ms = times[slowest];
+  if (device_.is_cpu()) record.reduce_wait_ms = 1000.0 * reduce_seconds_ / steps;
 }
 
 void Trainer::run_validation() {
   const ValidationResult result = validate(
       model_, *validation_windows_,
-      {config_.validation.sequences, config_.train.micro_batch, config_.data.intra_document_mask});
+      {config_.validation.sequences, config_.train.micro_batch, config_.data.intra_document_mask},
+      &ranks_);
+  ranks_.at_step(state_.step);
+  if (!metrics_) return;
   ValidationRecord record{state_.step,           state_.tokens,  result.loss,
                           std::exp(result.loss), result.counted, result.copy};
   write_window_losses(folder_.path,
@@ -83,29 +129,94 @@ void Trainer::run_validation() {
 
 // An update can overflow a weight though loss and gradient were finite; the next loss would tell,
 // but a checkpoint must not hold such weights.
-void Trainer::check_weights() const {
-  // By their norm: no copy of their size is made.
+void Trainer::check_weights() {
+  // By their norm: no copy of their size is made. Ranks may hold different parts of the masters.
   const ops::GradNorm norm =
       ops::grad_norm(model_.parameters().flat_master(), 0, config_.train.ops);
-  if (!std::isfinite(*norm.norm.cpu().const_data_ptr<double>())) {
+  at::Tensor bad = at::zeros({1}, at::kLong);
+  bad.fill_(std::isfinite(*norm.norm.cpu().const_data_ptr<double>()) ? 0 : 1);
+  ranks_.host_all_reduce(bad).wait();
+  if (*bad.const_data_ptr<int64_t>() > 0) {
     throw Error(str("step ", state_.step,
                     ": the update made weights that are not finite; not saved (last "
                     "checkpoint: ",
-                    last_saved_ >= 0 ? str("step ", last_saved_) : "none", "); lower optimizer.lr"),
+                    last_checkpoint(), "); lower optimizer.lr"),
                 ExitCode::kNotFinite);
   }
 }
 
+// The ranks' weights must be the same bits: hardware that adds wrongly, or a defect, shows here.
+void Trainer::compare_ranks() {
+  if (ranks_.size() == 1) return;
+  const at::Tensor& flat = model_.parameters().flat_value();
+  const at::ScalarType word = flat.element_size() == 2   ? at::kShort
+                              : flat.element_size() == 4 ? at::kInt
+                                                         : at::kLong;
+  const at::Tensor sum = flat.view(word).sum(at::kLong).cpu().view({1});
+  const at::Tensor least = sum.clone(), most = sum.clone();
+  ranks_.host_all_reduce(least, ReduceOp::kMin).wait();
+  ranks_.host_all_reduce(most, ReduceOp::kMax).wait();
+  if (*least.const_data_ptr<int64_t>() != *most.const_data_ptr<int64_t>()) {
+    throw Error(str("step ", state_.step,
+                    ": the ranks' weights differ, so one of them computes wrongly; not saved "
+                    "(last checkpoint: ",
+                    last_checkpoint(), "); test the machines' memory and GPUs"));
+  }
+}
+
+std::string Trainer::last_checkpoint() const {
+  const int64_t saved = std::max(resumed_at_, saver_ ? saver_->last_saved() : -1);
+  return saved >= 0 ? str("step ", saved) : "none";
+}
+
+// Of mixtures only: what each source has given so far. Batches that were left out count, as they do
+// in `tokens`.
+void Trainer::log_sources() {
+  if (order_.sources().size() == 1) return;
+  metrics_->write(DataRecord{state_.step, state_.tokens,
+                             source_shares(order_, state_.step * config_.batch_sequences())});
+}
+
+// All ranks take part: of a spread optimizer each has a part.
+CheckpointTensors Trainer::checkpoint_tensors() {
+  ParameterStore& parameters = model_.parameters();
+  const bool spread = buckets_->sharded();
+  CheckpointTensors tensors;
+  if (!spread) {
+    if (!ranks_.leads()) return tensors;
+    for (const Parameter& p : parameters.all()) tensors.model.emplace_back(p.name, p.master);
+    tensors.optimizer = optimizer_->named_state();
+    return tensors;
+  }
+  const int64_t size = parameters.flat_value().numel();
+  const auto whole = [&](const at::Tensor& own) {
+    return gather_on_host(ranks_, *buckets_, own, size);
+  };
+  const at::Tensor exp_avg = whole(optimizer_->exp_avg());
+  const at::Tensor exp_avg_sq = whole(optimizer_->exp_avg_sq());
+  const at::Tensor master = parameters.master_is_value() ? parameters.flat_value().cpu()
+                                                         : whole(parameters.flat_master());
+  if (!ranks_.leads()) return tensors;
+  tensors.are_copies = !master.is_alias_of(parameters.flat_value());
+  for (const Parameter& p : parameters.all()) {
+    tensors.model.emplace_back(p.name, master.narrow(0, p.offset, p.numel).view(p.shape));
+  }
+  tensors.optimizer = optimizer_->named_state(exp_avg, exp_avg_sq);
+  tensors.optimizer.back().second = optimizer_->adam_step().cpu().clone();
+  return tensors;
+}
+
 void Trainer::save() {
   check_weights();
+  ranks_.at_step(state_.step);
+  const CheckpointTensors tensors = checkpoint_tensors();
+  if (!ranks_.leads()) return;
+  log_sources();
   metrics_->sync();
-  NamedTensors weights;
-  for (const Parameter& p : model_.parameters().all()) weights.emplace_back(p.name, p.master);
-  save_checkpoint(
-      folder_.path, state_.step, weights, optimizer_->named_state(),
+  state_.loss_window = guard_.state();
+  saver_->save(
+      state_.step, tensors,
       to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed, data_));
-  prune_checkpoints(folder_.path, {config_.checkpoint.keep, config_.checkpoint.keep_every});
-  last_saved_ = state_.step;
 }
 
 // The last step, or a run whose train.steps was lowered to that of its newest checkpoint.
@@ -113,6 +224,7 @@ void Trainer::validate_and_finish() {
   if (validation_windows_) run_validation();
   state_.finished = true;
   save();
+  if (saver_) saver_->finish();
   log::info(str("finished: ", total_steps_, " steps, ", with_commas(state_.tokens), " tokens, ",
                 state_.left_out.empty() ? "" : str(state_.left_out.size(), " batches left out, "),
                 folder_.path.string()));

@@ -1,0 +1,144 @@
+// The beginning of a run: data, weights, and what several ranks must hold alike before step one.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "cplm/base.h"
+#include "train/trainer.h"
+
+namespace cplm {
+namespace {
+
+TrainingData describe(const WindowSet& windows) {
+  TrainingData data{static_cast<int64_t>(windows.shards().size()), 0, windows.content_sha256()};
+  for (const ShardInfo& shard : windows.shards()) data.tokens += shard.token_count;
+  return data;
+}
+
+ModelOptions options_for(const Config& config, at::Device device, const Communicator& ranks) {
+  ModelOptions options = model_options(config, device);
+  if (config.optimizer.shard) options.flat_multiple = ranks.size();
+  return options;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator& ranks,
+                 at::Device device, RunFolder folder)
+    : config_(config),
+      options_(options),
+      ranks_(ranks),
+      device_(device),
+      folder_(std::move(folder)),
+      state_(folder_.state),
+      total_steps_(config.total_steps()),
+      train_windows_(config.data.train, config.data.sequence_length,
+                     WindowSet::ShortWindows::kDrop),
+      order_(config.run.seed, train_windows_.sources()),
+      data_(describe(train_windows_)),
+      model_(config.model, options_for(config, device, ranks)),
+      guard_(config.loss_spike, device),
+      blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
+      console_(total_steps_, config.train.batch_tokens),
+      numbers_(device_) {
+  if (!config.data.validation.empty()) {
+    validation_windows_.emplace(config.data.validation, config.data.sequence_length,
+                                WindowSet::ShortWindows::kKeep);
+  }
+  check_data();
+  const at::Tensor& flat = model_.parameters().flat_value();
+  const int64_t grad_bytes = model_.parameters().flat_master().element_size();
+  buckets_.emplace(flat.numel(), (config.distributed.bucket_mb << 20) / grad_bytes, ranks,
+                   config.optimizer.shard);
+  if (ranks.leads()) saver_.emplace(folder_.path, config.checkpoint);
+}
+
+void Trainer::check_data() const {
+  const auto check_vocabulary = [&](const WindowSet& windows, const char* key) {
+    if (windows.vocab_size() > config_.model.vocab_size) {
+      throw Error(
+          str(key, ": the shards' vocabulary is ", windows.vocab_size(), ", model.vocab_size is ",
+              config_.model.vocab_size, "; set model.vocab_size to at least the shards'"),
+          ExitCode::kBadConfig);
+    }
+  };
+  check_same_data(folder_.data, data_);
+  check_vocabulary(train_windows_, "data.train");
+  if (validation_windows_) check_vocabulary(*validation_windows_, "data.validation");
+  check_enough_windows(train_windows_.sources(), config_);
+}
+
+void Trainer::load_or_initialize() {
+  ParameterStore& parameters = model_.parameters();
+  if (folder_.resume_from) {
+    load_checkpoint();
+  } else {
+    initialize(parameters, config_.model, config_.run.seed);
+    if (config_.train.init_from) load_initial_weights();
+  }
+  spread_masters();
+  parameters.allocate_gradients();
+  optimizer_.emplace(parameters, config_.optimizer, config_.train.ops, buckets_->owned());
+  if (folder_.resume_from) load_optimizer();
+  guard_.set_state(state_.loss_window);
+  rank_step_.reset();
+  if (ranks_.size() > 1) {
+    rank_step_.emplace(ranks_, model_, *buckets_, config_.distributed.reduction == "bfloat16");
+  }
+}
+
+// Rank 0 reads, the others receive: they need no access to the run's folder.
+void Trainer::load_checkpoint() {
+  ParameterStore& parameters = model_.parameters();
+  if (ranks_.leads()) load_model(*folder_.resume_from, parameters);
+  ranks_.broadcast(parameters.flat_master()).wait();
+  parameters.round_values();
+  resumed_at_ = state_.step;
+}
+
+void Trainer::load_initial_weights() {
+  ParameterStore& parameters = model_.parameters();
+  if (ranks_.leads()) {
+    load_weights(expand_tilde(*config_.train.init_from), config_.model, parameters);
+  }
+  ranks_.broadcast(parameters.flat_master()).wait();
+  parameters.round_values();
+}
+
+// Of a spread optimizer in bfloat16 each rank keeps only its part of the masters.
+void Trainer::spread_masters() {
+  ParameterStore& parameters = model_.parameters();
+  if (!buckets_->sharded() || parameters.master_is_value()) return;
+  parameters.keep_master_part(take_owned(*buckets_, parameters.flat_master()));
+}
+
+void Trainer::load_optimizer() {
+  if (!buckets_->sharded()) {
+    if (ranks_.leads()) load_state(*folder_.resume_from, optimizer_->named_state());
+    ranks_.broadcast(optimizer_->exp_avg()).wait();
+    ranks_.broadcast(optimizer_->exp_avg_sq()).wait();
+    ranks_.broadcast(optimizer_->adam_step()).wait();
+    return;
+  }
+  at::Tensor averages[2];
+  if (ranks_.leads()) {
+    const int64_t size = model_.parameters().flat_value().numel();
+    for (at::Tensor& flat : averages) {
+      flat = at::zeros({size}, optimizer_->exp_avg().options().device(at::kCPU));
+    }
+    load_state(*folder_.resume_from, optimizer_->named_state(averages[0], averages[1]));
+  }
+  spread_from_host(ranks_, *buckets_, averages[0], optimizer_->exp_avg());
+  spread_from_host(ranks_, *buckets_, averages[1], optimizer_->exp_avg_sq());
+  ranks_.broadcast(optimizer_->adam_step()).wait();
+}
+
+void Trainer::open_loader() {
+  const int64_t rows = config_.batch_sequences(), size = ranks_.size(), rank = ranks_.rank();
+  loader_.emplace(train_windows_, LoaderOptions{config_.run.seed, rows, rank * rows / size,
+                                                (rank + 1) * rows / size, state_.step, 2});
+  fetch();
+}
+
+}  // namespace cplm
