@@ -37,7 +37,8 @@ checkpoint: {every: 10, keep: 9}
 log: {every: 1}
 )";
 
-constexpr const char* kTimes[] = {"step_ms", "tokens_per_s", "data_wait_ms", "peak_memory_mb"};
+constexpr const char* kTimes[] = {"step_ms", "tokens_per_s", "data_wait_ms", "peak_memory_mb",
+                                   "reduce_wait_ms", "slowest_rank", "slowest_rank_ms"};
 
 }  // namespace
 
