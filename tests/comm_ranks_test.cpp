@@ -23,6 +23,14 @@ TEST(CommRanks, CollectivesGiveEveryRankTheSameBits) {
   }
 }
 
+TEST(CommRanks, GradientsAreReducedWhileTheBackwardRuns) {
+  for (const int size : {1, 2, 3}) {
+    for (const ProcessResult& rank : run_ranks(CPLM_REDUCE_RANK, size, {.timeout_s = 60})) {
+      EXPECT_EQ(rank.exit_code, 0) << size << " ranks: " << rank.err;
+    }
+  }
+}
+
 // How all others end when rank `culprit` of three does `what`.
 void expect_all_end(const std::string& what, int culprit, const std::string& reason) {
   const auto results = run(3, {what, std::to_string(culprit)});

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/check_cluster.h"
 #include "cli/check_report.h"
 #include "cli/commands.h"
 
@@ -123,6 +124,7 @@ void add_check_command(CLI::App& app) {
     std::string config;
     std::vector<std::string> overrides;
     bool json = false;
+    ClusterArguments cluster;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
@@ -133,9 +135,12 @@ void add_check_command(CLI::App& app) {
                    "Override a field: key.path=value (any number of times)")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "JSON for programs");
+  add_cluster_options(*command, arguments->cluster);
   command->footer([] { return "Fields of a config:\n" + config_reference(); });
   command->callback([arguments] {
-    const Json report = check_report(load_config(arguments->config, arguments->overrides));
+    const Config config = load_config(arguments->config, arguments->overrides);
+    Json report = check_report(config);
+    add_cluster(report, config, arguments->cluster);
     if (arguments->json) {
       std::printf("%s\n", report.dump(2).c_str());
       return;
@@ -144,6 +149,7 @@ void add_check_command(CLI::App& app) {
       print_counts(report);
       print_decay(report);
     }
+    if (report.contains("cluster")) print_cluster(report["cluster"]);
     print_schedule(report);
     print_data(report);
     std::printf("\n%s", report["config"].get<std::string>().c_str());

@@ -15,15 +15,17 @@ at::Tensor part(const at::Tensor& flat, const FlatRange& range) {
 
 }  // namespace
 
-Buckets::Buckets(int64_t flat_size, int64_t bucket_elements, const Communicator& ranks,
-                 bool sharded)
+Buckets::Buckets(int64_t flat_size, int64_t bucket_elements, int64_t last_elements,
+                 const Communicator& ranks, bool sharded)
     : sharded_(sharded && ranks.size() > 1) {
   const int64_t multiple = sharded_ ? ranks.size() : 1;
   CPLM_CHECK(flat_size % multiple == 0, "[train.buckets] ", flat_size,
              " elements cannot be shared by ", multiple, " ranks");
   const int64_t length = std::max(bucket_elements / multiple, int64_t{1}) * multiple;
+  const int64_t last_end =
+      std::min(flat_size, (last_elements + multiple - 1) / multiple * multiple);
   for (int64_t end = flat_size; end > 0; end = all_.back().begin) {
-    const FlatRange bucket{std::max<int64_t>(0, end - length), end};
+    const FlatRange bucket{end <= last_end ? 0 : std::max(last_end, end - length), end};
     const int64_t share = (bucket.end - bucket.begin) / multiple;
     const int64_t begin = bucket.begin + (sharded_ ? ranks.rank() * share : 0);
     all_.push_back(bucket);

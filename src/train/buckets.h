@@ -14,9 +14,11 @@ namespace cplm {
 
 class Buckets {
  public:
-  // Buckets of about `bucket_elements`, each a multiple of `ranks` when `sharded`: flat_size must
-  // then be one too (ModelOptions::flat_multiple).
-  Buckets(int64_t flat_size, int64_t bucket_elements, const Communicator& ranks, bool sharded);
+  // Of about `bucket_elements`, but for the last, which holds at least the first `last_elements`:
+  // the embedding, whose gradients are final only when the backward ends. When `sharded` each is a
+  // multiple of the ranks, and flat_size must be one too (ModelOptions::flat_multiple).
+  Buckets(int64_t flat_size, int64_t bucket_elements, int64_t last_elements,
+          const Communicator& ranks, bool sharded);
 
   // The buffer's end first, in the order of a backward.
   const std::vector<FlatRange>& all() const { return all_; }

@@ -2,11 +2,25 @@
 #include "cplm/plan.h"
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include "cplm/model.h"
+#include "cplm/train.h"
 
 namespace cplm {
 namespace {
+
+// Buffers that NCCL takes beside PyTorch's allocator for its two groups of channels; assumed.
+constexpr int64_t kNcclBytes = int64_t{1} << 30;
+
+int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+// As the model counts them: layer n of n, 2n, 3n ... is computed again, but for the last.
+bool is_recomputed(const Config& config, int64_t layer) {
+  const int64_t every = model_options(config, at::kCPU).recompute_every;
+  return every > 0 && (layer + 1) % every == 0 && layer + 1 < config.model.num_hidden_layers;
+}
 
 int64_t bytes_of(Precision precision) {
   switch (precision) {
@@ -34,6 +48,17 @@ int64_t kept_per_position(const ModelConfig& m) {
          2 * m.intermediate_size;
 }
 
+// What the layers keep of a micro-batch until their backward: of a recomputed one its input. When
+// that one is computed again, the last layer, which keeps all, has been let go: no more is needed.
+int64_t kept_bytes(const Config& config, int64_t positions, int64_t value) {
+  int64_t numbers = 0;
+  for (int64_t layer = 0; layer < config.model.num_hidden_layers; ++layer) {
+    numbers +=
+        is_recomputed(config, layer) ? config.model.hidden_size : kept_per_position(config.model);
+  }
+  return positions * numbers * value;
+}
+
 // A chunk of logits, their gradient where it is narrower, and the copy head's projections and tile
 // of scores (src/ops: linear_cross_entropy.cpp, cp_score.cpp, the devices' chunk sizes).
 int64_t head_bytes(const Config& config, int64_t positions, bool on_cpu) {
@@ -49,14 +74,51 @@ int64_t head_bytes(const Config& config, int64_t positions, bool on_cpu) {
   return logits + hidden + positions * m.hidden_size * (7 * value + wide) + tile;
 }
 
+// Of one layer's forward, a token.
+double attention_flops(const ModelConfig& m, LayerKind kind, int64_t positions) {
+  const int64_t window = kind == LayerKind::kSliding ? m.sliding_window : 0;
+  return 4 * static_cast<double>(m.num_attention_heads * m.head_dim()) *
+         mean_keys(positions, window);
+}
+
+// "model.layers.12.mlp.up_proj.weight" -> 12; -1 for what is in no layer.
+int64_t layer_of(const std::string& name) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  int64_t layer = -1;
+  if (name.starts_with(kPrefix)) {
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
+  }
+  return layer;
+}
+
+// A token: the recomputed layers' forward without its last product, which no gradient needs.
+double recomputed_flops(const Config& config) {
+  const ModelConfig& m = config.model;
+  double flops = 0;
+  for (int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
+    if (!is_recomputed(config, layer)) continue;
+    flops +=
+        attention_flops(m, m.layer_types[static_cast<size_t>(layer)], config.data.sequence_length);
+  }
+  for (const auto& spec : parameter_specs(m)) {
+    const int64_t layer = layer_of(spec.name);
+    if (layer < 0 || !is_recomputed(config, layer) || spec.shape.size() != 2) continue;
+    if (spec.name.ends_with("mlp.down_proj.weight")) continue;
+    flops += 2 * static_cast<double>(spec.shape[0]) * static_cast<double>(spec.shape[1]);
+  }
+  return flops;
+}
+
 }  // namespace
 
-MemoryPlan plan_memory(const Config& config) {
+MemoryPlan plan_memory(const Config& config, int64_t ranks) {
   const ModelConfig& m = config.model;
   const int64_t parameters = count_parameters(m).total, value = bytes_of(config.train.precision);
   const int64_t wide = std::max<int64_t>(value, 4), width = m.hidden_size;
+  const int64_t owned = config.optimizer.shard ? ceil_div(parameters, ranks) : parameters;
   const int64_t positions =
-      std::min(config.train.micro_batch, config.batch_sequences()) * config.data.sequence_length;
+      std::min(config.train.micro_batch, ceil_div(config.batch_sequences(), ranks)) *
+      config.data.sequence_length;
   const bool on_cpu = config.train.device == Device::kCpu;
   MemoryPlan plan;
   const auto add = [&](const char* part, int64_t bytes) {
@@ -64,13 +126,20 @@ MemoryPlan plan_memory(const Config& config) {
     plan.total += bytes;
   };
   add("weights", parameters * value);
-  if (value < 4) add("master weights", parameters * 4);
+  if (value < 4) add("master weights", owned * 4);
   add("gradients", parameters * wide);
-  add("optimizer state", parameters * 2 * wide);
-  add("kept activations", positions * kept_per_position(m) * m.num_hidden_layers * value);
+  add("optimizer state", owned * 2 * wide);
+  add("kept activations", kept_bytes(config, positions, value));
   // Copies of the widest block: MLP activation and its gradient, normed inputs, residual gradient.
   add("block work space", positions * (2 * m.intermediate_size + 6 * width) * value);
   add("head work space", head_bytes(config, positions, on_cpu));
+  if (ranks > 1) {
+    // Exact buckets are views of the gradients; rounded ones are all kept until the last has come.
+    if (config.distributed.reduction == "bfloat16") add("rounded gradients", parameters * 2);
+    if (config.optimizer.shard) add("gathered bucket", config.distributed.bucket_mb << 20);
+    if (!on_cpu) add("NCCL (assumed)", kNcclBytes);
+  }
+  if (config.checkpoint.async) plan.host_copy = parameters * 3 * wide;
   return plan;
 }
 
@@ -86,11 +155,7 @@ WorkPlan plan_work(const Config& config) {
   }
   const int64_t positions = config.data.sequence_length;
   double attention = 0;
-  for (const LayerKind kind : m.layer_types) {
-    const int64_t window = kind == LayerKind::kSliding ? m.sliding_window : 0;
-    attention += 4 * static_cast<double>(m.num_attention_heads * m.head_dim()) *
-                 mean_keys(positions, window);
-  }
+  for (const LayerKind kind : m.layer_types) attention += attention_flops(m, kind, positions);
   if (m.head == HeadKind::kCplm) {
     const double scores = 2 * static_cast<double>(m.hidden_size) * mean_keys(positions, 0);
     attention += scores;
@@ -100,6 +165,7 @@ WorkPlan plan_work(const Config& config) {
   plan.flops_per_token = 3 * (matrices + attention);
   plan.copy_head_share = copy / (matrices + attention);
   plan.flops_per_step = plan.flops_per_token * static_cast<double>(config.train.batch_tokens);
+  plan.recomputed_flops_per_token = recomputed_flops(config);
   return plan;
 }
 

@@ -49,8 +49,8 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
   check_data();
   const at::Tensor& flat = model_.parameters().flat_value();
   const int64_t grad_bytes = model_.parameters().flat_master().element_size();
-  buckets_.emplace(flat.numel(), (config.distributed.bucket_mb << 20) / grad_bytes, ranks,
-                   config.optimizer.shard);
+  buckets_.emplace(flat.numel(), (config.distributed.bucket_mb << 20) / grad_bytes,
+                   model_.parameters()[0].numel, ranks, config.optimizer.shard);
   if (ranks.leads()) saver_.emplace(folder_.path, config.checkpoint);
 }
 
