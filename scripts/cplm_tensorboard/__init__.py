@@ -1,0 +1,1 @@
+"""metrics.jsonl to TensorBoard's event files, for scripts/to_tensorboard.py."""
