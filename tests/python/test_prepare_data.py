@@ -191,9 +191,13 @@ def test_the_program_verifies_the_shards(tmp_path):
 
 
 def test_content_hash_is_that_of_the_format_page():
-    datasets = {
+    arrays = {
         "tokens": numpy.array([1, 2, 0, 3, 0], dtype="<u2"),
         "document_offsets": numpy.array([0, 3, 5], dtype="<u8"),
+    }
+    datasets = {
+        name: (array.dtype.name, array.size, hashlib.sha256(array.data).hexdigest())
+        for name, array in arrays.items()
     }
     attributes = {"format_version": 1, "vocab_size": 4, "eos_token_id": 0, "tokenizer_sha256": ""}
     attributes |= {"token_count": 5, "document_count": 2, "source": "example"}
