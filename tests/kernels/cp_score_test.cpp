@@ -89,6 +89,19 @@ std::vector<TileCase> tile_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Tiles, CpScoreTest, ::testing::ValuesIn(tile_cases()), TileName{});
 
+// A first key inside a group, in rows that take every thread more than one group.
+TEST(CpScoreTileTest, DocumentsMayStartInsideAGroup) {
+  Tile tile = make_tile({.positions = 1200, .first_row = 1190, .num_rows = 4, .num_keys = 1200});
+  tile.starts.assign(tile.ids.size(), 5);
+  const Statistics expected = expected_statistics(tile);
+  const auto [context, match] = run_forward(tile);
+  expect_rows(context, expected.context);
+  expect_rows(match, expected.match);
+  const Cotangents g = make_cotangents(tile);
+  EXPECT_TRUE(close(tile_elements(tile, run_backward<Bf16>(tile, expected, g)),
+                    expected_gradient(tile, expected, g), kBf16Bound));
+}
+
 // Keys before first_key are not in the tile: documents must start behind it.
 TEST(CpScoreTileTest, SkipsKeysBeforeTheTile) {
   TileCase c{.positions = 96, .first_row = 64, .num_rows = 32, .first_key = 40, .num_keys = 56};
