@@ -79,8 +79,10 @@ class EncodingPlan:
     tokenizer_name: str
     sequence_length: int | None  # of conversations
 
-    def encoder(self) -> "TextBatchEncoder | ChatBatchEncoder":
-        text_encoder = TextEncoder(self.tokenizer_json, self.eos, self.tokenizer_name)
+    def text_encoder(self) -> TextEncoder:
+        return TextEncoder(self.tokenizer_json, self.eos, self.tokenizer_name)
+
+    def batch_encoder(self, text_encoder: TextEncoder) -> "TextBatchEncoder | ChatBatchEncoder":
         if self.sequence_length is None:
             return TextBatchEncoder(self.selection, text_encoder)
         return ChatBatchEncoder(self.selection, text_encoder, self.eos, self.sequence_length)

@@ -21,9 +21,19 @@ def _files_below(folder: str) -> list[str]:
     return found
 
 
+def _expanded(pattern: str) -> list[str]:
+    """Folders that exist as they are written are taken so, whatever signs their names hold."""
+    literal, rest = os.path.expanduser(pattern), ""
+    while literal and not os.path.exists(literal):
+        literal, _, last = literal.rpartition("/")
+        rest = f"/{last}{rest}"
+        if not literal:
+            rest = rest if pattern.startswith("/") else rest[1:]
+    return glob.glob(glob.escape(literal) + rest, recursive=True) if rest else [literal]
+
+
 def _matches(pattern: str) -> list[str]:
-    expanded = os.path.expanduser(pattern)
-    paths = [expanded] if os.path.exists(expanded) else glob.glob(expanded, recursive=True)
+    paths = _expanded(pattern)
     if not paths:
         raise ArgumentError(f"--input {pattern}: no such file, and no file matches it")
     found: list[str] = []

@@ -12,7 +12,6 @@ from cplm_data.merge import merge, missing_ranks
 from cplm_data.output import OutputFolder
 from cplm_data.series import ShardSeries
 from cplm_data.sources import Source
-from cplm_data.tokenizer import TextEncoder
 
 if TYPE_CHECKING:
     from cplm_data.job import Job
@@ -40,13 +39,10 @@ def _counts(series: ShardSeries) -> dict[str, int]:
 
 
 def manifest_of(
-    preparation: Preparation,
-    encoder: TextEncoder,
-    series: dict[str, ShardSeries],
-    totals: Totals,
+    preparation: Preparation, series: dict[str, ShardSeries], totals: Totals
 ) -> dict[str, object]:
     """All but the sources, whose hashes may still be computed."""
-    job = preparation.job
+    job, encoder = preparation.job, preparation.encoder
     truncated = {} if job.sequence_length is None else {"truncated": totals.truncated}
     manifest: dict[str, object] = {
         "format_version": 1,

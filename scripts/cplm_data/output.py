@@ -6,6 +6,7 @@ Of several machines each has its own marker, journal, shards and piece of the ma
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -178,14 +179,20 @@ class OutputFolder:
     def write_tokenizer(self, contents: bytes) -> None:
         write_durably(self.folder / TOKENIZER, contents, self._share)
 
-    def read_tokenizer(self) -> bytes:
+    def read_tokenizer(self, expected_sha256: str) -> bytes:
+        path = self.folder / TOKENIZER
         try:
-            return (self.folder / TOKENIZER).read_bytes()
+            contents = path.read_bytes()
         except OSError as error:
             raise ArgumentError(
-                f"{self.folder / TOKENIZER}: cannot be read: {system_reason(error)}; "
-                "give --overwrite to start over"
+                f"{path}: cannot be read: {system_reason(error)}; give --overwrite to start over"
             ) from None
+        if hashlib.sha256(contents).hexdigest() != expected_sha256:
+            raise ArgumentError(
+                f"{path}: changed since the interrupted job wrote it; "
+                "give --overwrite to start over"
+            )
+        return contents
 
     def finish(self, manifest: dict[str, object]) -> None:
         write_durably(self.manifest_path, to_json(manifest))

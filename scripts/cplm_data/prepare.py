@@ -23,8 +23,8 @@ from cplm_data.progress import Progress
 from cplm_data.series import ShardSeries
 from cplm_data.shards import ShardProperties
 from cplm_data.source_hashes import SourceHashes, hash_of
-from cplm_data.sources import Part, Place, Source
-from cplm_data.tokenizer import TextEncoder, read_tokenizer_file, train_tokenizer
+from cplm_data.sources import Source
+from cplm_data.tokenizer import read_tokenizer_file, train_tokenizer
 from cplm_data.workers import WorkerPool, default_num_workers
 
 _JOURNAL_EVERY_S = 20.0
@@ -33,13 +33,14 @@ _JOURNAL_EVERY_S = 20.0
 class Preparation:
     """One machine's share of a job."""
 
-    def __init__(self, job: Job, sources: list[Source], parts: list[Part]) -> None:
+    def __init__(self, job: Job, sources: list[Source], dataset_commit: str | None) -> None:
         self.job = job
+        self.dataset_commit = dataset_commit
         self.sources = sources
         self.progress = Progress()
         self.output = OutputFolder(job.output, job.rank, job.world)
         self.selection = job.selection()
-        self.corpus = Corpus(sources, parts, self.selection)
+        self.corpus = Corpus(sources, parts_of(sources, job.rank, job.world), self.selection)
         given = None if job.tokenizer is None else read_tokenizer_file(job.tokenizer)
         self.given_tokenizer = given
         self.settings = job.settings(None if given is None else hashlib.sha256(given).hexdigest())
@@ -65,52 +66,53 @@ class Preparation:
         recorded = [source["sha256"] for source in manifest["sources"]]
         return recorded == [hash_of(source) for source in sources]
 
-    def _keys(self, plan: EncodingPlan | None) -> Iterator[int]:
+    def _keys(self) -> Iterator[int]:
         """Of all documents of the whole input, which all machines read alike from its begin."""
         whole = Corpus(self.sources, parts_of(self.sources, 0, 1), self.selection)
-        if plan is not None and self.job.sequence_length is not None:
-            encoder = plan.encoder()
+        if self.job.sequence_length is not None:
+            encoder = self.plan.batch_encoder(self.encoder)
             for raw in whole.batches():
                 yield from encoder.encode(raw).keys.tolist()
             return
         for raw in whole.batches():
             yield from (one.key for one in self.selection.texts(raw, Rejections()))
 
-    def _plan(self, tokenizer_json: bytes, name: str) -> EncodingPlan:
+    def _use_tokenizer(self, tokenizer_json: bytes, name: str) -> None:
         job = self.job
-        return EncodingPlan(self.selection, tokenizer_json, job.eos, name, job.sequence_length)
+        self.plan = EncodingPlan(
+            self.selection, tokenizer_json, job.eos, name, job.sequence_length
+        )
+        self.encoder = self.plan.text_encoder()
 
-    def begin(self) -> tuple[Split, EncodingPlan]:
+    def begin(self) -> Split:
         """Of a job that starts anew."""
         split = Split(self.job.validation_fraction)
-        plan = None
         if self.given_tokenizer is not None:
-            plan = self._plan(self.given_tokenizer, str(self.job.tokenizer))
-            plan.encoder()  # refuses an unfit tokenizer
-        split.ensure_both_sides(self._keys(plan))
-        if plan is None:
+            self._use_tokenizer(self.given_tokenizer, str(self.job.tokenizer))
+        split.ensure_both_sides(self._keys())
+        if self.given_tokenizer is None:
             self.progress.begin(f"training a tokenizer of {self.job.vocab_size:,} tokens")
             texts = self.corpus.training_texts(
                 split, self.job.tokenizer_bytes, self.progress.update
             )
             trained = train_tokenizer(texts, self.job.vocab_size, self.job.eos)
-            plan = self._plan(trained, "the trained tokenizer")
+            self._use_tokenizer(trained, "the trained tokenizer")
         self.output.begin(is_resumed=False)
-        self.output.write_tokenizer(plan.tokenizer_json)
-        return split, plan
+        self.output.write_tokenizer(self.encoder.json_bytes)
+        return split
 
-    def go_on(self, state: dict) -> tuple[Split, EncodingPlan]:
+    def go_on(self, state: dict) -> Split:
         """Of a job that was interrupted."""
         self.output.begin(is_resumed=True)
         name = str(self.output.folder / "tokenizer.json")
-        plan = self._plan(self.output.read_tokenizer(), name)
-        return Split(self.job.validation_fraction, state["forced_sides"]), plan
+        self._use_tokenizer(self.output.read_tokenizer(state["tokenizer_sha256"]), name)
+        return Split(self.job.validation_fraction, state["forced_sides"])
 
-    def encode(self, split: Split, plan: EncodingPlan, state: dict | None) -> str:
-        encoding = _Encoding(self, split, plan, state)
+    def encode(self, split: Split, state: dict | None) -> str:
+        encoding = _Encoding(self, split, state)
         try:
             encoding.run()
-            manifest = manifest_of(self, encoding.encoder, encoding.series, encoding.totals)
+            manifest = manifest_of(self, encoding.series, encoding.totals)
             indices = dict.fromkeys(part.source_index for part in self.corpus.parts)
             self.output.finish(manifest | {"sources": encoding.hashes.finish(list(indices))})
         finally:
@@ -122,16 +124,12 @@ class Preparation:
 class _Encoding:
     """The long part: batches to shards, with a journal."""
 
-    def __init__(
-        self, preparation: Preparation, split: Split, plan: EncodingPlan, state: dict | None
-    ) -> None:
+    def __init__(self, preparation: Preparation, split: Split, state: dict | None) -> None:
         self._preparation = preparation
         self._split = split
-        self._plan = plan
         self._part, self._place = place_of(state)
         self._share_done = 0.0 if state is None else state["share_done"]
         self.totals = Totals(None if state is None else state["totals"])
-        self.encoder = TextEncoder(plan.tokenizer_json, plan.eos, plan.tokenizer_name)
         self.series = {
             name: self._new_series(name, None if state is None else state["series"][name])
             for name in SPLITS
@@ -140,7 +138,7 @@ class _Encoding:
         self.hashes = SourceHashes(preparation.sources, recorded)
 
     def _new_series(self, name: str, state: dict | None) -> ShardSeries:
-        job, encoder = self._preparation.job, self.encoder
+        job, encoder = self._preparation.job, self._preparation.encoder
         properties = ShardProperties(
             encoder.vocab_size,
             encoder.eos_id,
@@ -156,15 +154,15 @@ class _Encoding:
         return ConversationSeries(*arguments, sequence_length=job.sequence_length, state=state)
 
     def run(self) -> None:
-        corpus, job = self._preparation.corpus, self._preparation.job
-        progress = self._preparation.progress
+        preparation = self._preparation
+        corpus, progress = preparation.corpus, preparation.progress
         progress.begin(
             f"encoding {len(corpus.parts)} files", self._share_done, self._num_tokens()
         )
         self._write_journal()
         default = default_num_workers(corpus.num_bytes)
-        num_workers = default if job.num_workers is None else job.num_workers
-        with WorkerPool(num_workers, self._plan) as pool:
+        num_workers = preparation.job.num_workers or default
+        with WorkerPool(num_workers, preparation.plan, preparation.encoder) as pool:
             raw_batches = corpus.batches(self._part, self._place, self.hashes.begin)
             for batch in pool.map(raw_batches):
                 self._add(batch)
@@ -196,6 +194,7 @@ class _Encoding:
                 "record": self._place.record,
                 "byte": self._place.byte,
                 "share_done": self._share_done,
+                "tokenizer_sha256": self._preparation.encoder.sha256,
                 "forced_sides": self._split.forced,
                 "series": {name: one.state() for name, one in self.series.items()},
                 "totals": self.totals.state(),
@@ -214,8 +213,7 @@ def run(job: Job) -> str:
         folder, commit = job.dataset.download()
         inputs.append(str(folder))
     sources = find_sources(inputs)
-    preparation = Preparation(job, sources, parts_of(sources, job.rank, job.world))
-    preparation.dataset_commit = commit
+    preparation = Preparation(job, sources, commit)
     output = preparation.output
     if preparation.is_complete():
         output.clean_up()
@@ -225,5 +223,5 @@ def run(job: Job) -> str:
     state = None if job.overwrite else preparation.journal.read()
     if state is None and not job.overwrite:
         output.refuse_unless_free(sources)
-    split, plan = preparation.begin() if state is None else preparation.go_on(state)
-    return merged_line(job, preparation.encode(split, plan, state))
+    split = preparation.begin() if state is None else preparation.go_on(state)
+    return merged_line(job, preparation.encode(split, state))

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from cplm_data.encoding import EncodedBatch, EncodingPlan
 from cplm_data.errors import PrepareError
 from cplm_data.sources import RawBatch
+from cplm_data.tokenizer import TextEncoder
 
 # Below this much input, starting a process costs more than it gives.
 _BYTES_PER_WORKER = 1 << 22
@@ -31,7 +32,7 @@ def default_num_workers(num_bytes: int) -> int:
 def _serve(connection: Connection, plan: EncodingPlan) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner's to answer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    encoder = plan.encoder()
+    encoder = plan.batch_encoder(plan.text_encoder())
     try:
         while True:
             raw = connection.recv()
@@ -47,9 +48,10 @@ def _serve(connection: Connection, plan: EncodingPlan) -> None:
 class WorkerPool:
     """No process at all with 0 workers: batches are then encoded here, one after the other."""
 
-    def __init__(self, num_workers: int, plan: EncodingPlan) -> None:
+    def __init__(self, num_workers: int, plan: EncodingPlan, encoder: TextEncoder) -> None:
+        """`encoder`: the plan's, as there is one already."""
         self._num_workers = num_workers
-        self._encoder = None if num_workers else plan.encoder()
+        self._encoder = None if num_workers else plan.batch_encoder(encoder)
         self._processes: dict[Connection, multiprocessing.Process] = {}
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._threads = concurrent.futures.ThreadPoolExecutor(max(num_workers, 1))

@@ -107,6 +107,12 @@ def test_lost_shards_and_damaged_journals_are_named(tmp_path, corpus):
     code, line = failure(corpus, tmp_path / "out", *SETTINGS)
     assert code == ARGUMENTS and ".journal.json: damaged; give --overwrite" in line
     journal.write_bytes(good)
+    tokenizer = tmp_path / "out" / "tokenizer.json"
+    contents = tokenizer.read_bytes()
+    tokenizer.write_bytes(contents + b" ")
+    code, line = failure(corpus, tmp_path / "out", *SETTINGS)
+    assert code == ARGUMENTS and "tokenizer.json: changed since the interrupted job" in line
+    tokenizer.write_bytes(contents)
     names = [n for one in json.loads(good)["series"].values() for n in one["files"]]
     (tmp_path / "out" / names[0]).unlink()
     code, line = failure(corpus, tmp_path / "out", *SETTINGS)
