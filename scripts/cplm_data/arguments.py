@@ -70,48 +70,72 @@ _VOCABULARY = _in_range(257, 1 << 20, "257 (256 bytes and the end of document) t
 def _add_input(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input")
     group.add_argument(
-        "--input", nargs="+", action="extend", default=[], metavar="GLOB",
+        "--input",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="GLOB",
         help="files, folders or patterns: parquet, jsonl, jsonl.gz, jsonl.zst, txt",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--hf-dataset", metavar="NAME[@REVISION]",
+        "--hf-dataset",
+        metavar="NAME[@REVISION]",
         help="a dataset of the Hugging Face hub, downloaded into its cache (HF_HOME)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--hf-files", nargs="+", action="extend", default=[], metavar="GLOB",
+        "--hf-files",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="GLOB",
         help="which files of it (default: all parquet and jsonl files)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--column", type=_column, action="append", default=[], metavar="ROLE=NAME",
+        "--column",
+        type=_column,
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
         help=f"the column or key of a role ({', '.join(_ROLES)}) where it has another name",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--chat", action="store_true",
+        "--chat",
+        action="store_true",
         help="conversations (`messages`) instead of texts, by the template of Tulu 3; "
         "needs --sequence-length and --tokenizer",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--sequence-length", type=_in_range(2, 1 << 30, "2 to 2^30 tokens"), metavar="T",
+        "--sequence-length",
+        type=_in_range(2, 1 << 30, "2 to 2^30 tokens"),
+        metavar="T",
         help="data.sequence_length of the fine-tuning: conversations are cut to T tokens and laid "
         "out in windows of T",
-    )  # fmt: skip
+    )
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("filters (rejected documents are counted in the manifest)")
     characters = _in_range(1, 1 << 40, "1 to 2^40 characters")
     group.add_argument(
-        "--min-score", type=_finite, metavar="S",
+        "--min-score",
+        type=_finite,
+        metavar="S",
         help="at least this int_score, score, or mean of fw_edu_scores (the first there is)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--language", nargs="+", action="extend", default=[], metavar="L",
+        "--language",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="L",
         help="only these values of language or full_doc_lid",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--min-language-score", type=_finite, metavar="S",
+        "--min-language-score",
+        type=_finite,
+        metavar="S",
         help="at least this language_score or full_doc_lid_score",
-    )  # fmt: skip
+    )
     group.add_argument("--min-characters", type=characters, metavar="N")
     group.add_argument("--max-characters", type=characters, metavar="N")
 
@@ -120,55 +144,79 @@ def _add_tokenizer(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tokenizer (one of the first two)")
     group.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json")
     group.add_argument(
-        "--train-tokenizer", type=_VOCABULARY, metavar="V",
+        "--train-tokenizer",
+        type=_VOCABULARY,
+        metavar="V",
         help="train a byte-level BPE of V tokens on the training text",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--tokenizer-bytes", type=_in_range(1, 1 << 40, "1 to 2^40 bytes"), default=100_000_000,
-        metavar="N", help="text to train it on at most, from all files (default %(default)s)",
-    )  # fmt: skip
+        "--tokenizer-bytes",
+        type=_in_range(1, 1 << 40, "1 to 2^40 bytes"),
+        default=100_000_000,
+        metavar="N",
+        help="text to train it on at most, from all files (default %(default)s)",
+    )
     group.add_argument(
-        "--eos", type=_eos, default="<|endoftext|>", metavar="TOKEN",
+        "--eos",
+        type=_eos,
+        default="<|endoftext|>",
+        metavar="TOKEN",
         help="ends each document (default %(default)s)",
-    )  # fmt: skip
+    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--output", type=Path, required=True, metavar="DIR")
     group.add_argument(
-        "--validation-fraction", type=_fraction, default=0.05, metavar="F",
+        "--validation-fraction",
+        type=_fraction,
+        default=0.05,
+        metavar="F",
         help="share of documents held out, by a hash of id or text (default 0.05; one at least)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--shard-tokens", type=_TOKENS, default=1 << 25, metavar="N",
+        "--shard-tokens",
+        type=_TOKENS,
+        default=1 << 25,
+        metavar="N",
         help="tokens a shard (default %(default)s)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--overwrite", action="store_true",
+        "--overwrite",
+        action="store_true",
         help="replace shards that DIR already holds, and start an interrupted job over",
-    )  # fmt: skip
+    )
 
 
 def _add_division(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("processes and machines")
     group.add_argument(
-        "--workers", type=_in_range(1, 1024, "1 to 1024 processes"), metavar="N",
+        "--workers",
+        type=_in_range(1, 1024, "1 to 1024 processes"),
+        metavar="N",
         help="processes that encode (default: one a core); the result is the same for any number",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--world", type=_in_range(1, 999, "1 to 999 machines"), default=1, metavar="N",
+        "--world",
+        type=_in_range(1, 999, "1 to 999 machines"),
+        default=1,
+        metavar="N",
         help="divide the job among N machines, each with its own --rank and all else equal",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--rank", type=_in_range(0, 998, "0 to world - 1"), default=0, metavar="R",
+        "--rank",
+        type=_in_range(0, 998, "0 to world - 1"),
+        default=0,
+        metavar="R",
         help="which of them this one is, from 0",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--merge", action="store_true",
+        "--merge",
+        action="store_true",
         help="only write DIR/manifest.json from the pieces of all machines (the last one to "
         "finish in a common DIR does it by itself)",
-    )  # fmt: skip
+    )
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
@@ -199,7 +247,9 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         parser.error(f"--min-characters {least} is above --max-characters {most}")
 
 
-def parse_arguments(parser_options: dict, arguments: list[str] | None, extend) -> argparse.Namespace:
+def parse_arguments(
+    parser_options: dict, arguments: list[str] | None, extend
+) -> argparse.Namespace:
     """extend: adds what all commands have."""
     parser = _Parser(formatter_class=argparse.RawDescriptionHelpFormatter, **parser_options)
     extend(parser)

@@ -32,7 +32,9 @@ class ConversationSeries(ShardSeries):
 
     def _pad(self, num_tokens: int) -> None:
         if num_tokens:
-            eos = numpy.full(num_tokens, self._properties.eos_token_id, dtype=self._properties.dtype)
+            eos = numpy.full(
+                num_tokens, self._properties.eos_token_id, dtype=self._properties.dtype
+            )
             self._append(eos, numpy.zeros(num_tokens, dtype="u1"))
             self.padding_tokens += num_tokens
             self.padding_documents += 1

@@ -12,11 +12,14 @@ PARTIAL_SUFFIX = ".partial"
 
 
 def sha256_of_file(path: str | Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -42,13 +45,13 @@ def make_folder(path: Path) -> None:
 
 def publish(aside: Path, path: Path) -> None:
     """Gives a finished file its name."""
-    _fsync(aside)
+    fsync(aside)
     os.replace(aside, path)
-    _fsync(path.parent)
+    fsync(path.parent)
 
 
 def write_durably(path: Path, contents: bytes, writer: str = "") -> None:
-    """Writes beside `path` and gives the file its name; `writer` tells several of one file apart."""
+    """Writes beside `path`, then gives the file its name; `writer` keeps several writers apart."""
     aside = path.with_name(f".{path.name.removeprefix('.')}{writer}{PARTIAL_SUFFIX}")
     with system_errors_at(path):
         try:

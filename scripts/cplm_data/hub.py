@@ -1,6 +1,7 @@
 """A dataset's files from the Hugging Face hub, by its own client: downloads go on after an
 interruption, and what is in the cache already is not fetched again."""
 
+import fnmatch
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +25,8 @@ class HubDataset(NamedTuple):
             raise ArgumentError(f"--hf-dataset {text}: expected NAME or NAME@REVISION")
         return cls(name, revision or None, tuple(patterns))
 
-    def download(self) -> tuple[Path, str]:
-        """The folder with the files, and the commit they are of."""
+    def download(self) -> tuple[list[str], str]:
+        """The files in the client's cache, and the commit they are of."""
         import huggingface_hub  # here, since only this needs it
         from huggingface_hub import errors
 
@@ -52,4 +53,20 @@ class HubDataset(NamedTuple):
                 f"{place}: cannot be downloaded (offline?): {one_line(error)}; run again to go "
                 "on, or give the files by --input"
             ) from None
-        return Path(folder), Path(os.path.realpath(folder)).name
+        files = self._files_in(folder)
+        if not files:
+            wanted = ", ".join(self.patterns or _FILES)
+            raise ArgumentError(f"{place}: no file of it matches {wanted}; see --hf-files")
+        return files, Path(os.path.realpath(folder)).name
+
+    def _files_in(self, folder: str) -> list[str]:
+        """Those asked for: the cache may hold other files of the same commit."""
+        patterns = [f"{one}*" if one.endswith("/") else one for one in self.patterns or _FILES]
+        found: list[str] = []
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(parent, name)
+                relative = os.path.relpath(path, folder)
+                if any(fnmatch.fnmatchcase(relative, pattern) for pattern in patterns):
+                    found.append(path)
+        return sorted(found)

@@ -62,9 +62,7 @@ class Journal:
         except OSError as error:
             raise ArgumentError(f"{self._path}: cannot be read: {system_reason(error)}") from None
         except (ValueError, KeyError, TypeError):
-            raise ArgumentError(
-                f"{self._path}: damaged; give --overwrite to start over"
-            ) from None
+            raise ArgumentError(f"{self._path}: damaged; give --overwrite to start over") from None
         if job != self._job:
             raise ArgumentError(
                 f"--output {folder}: holds an interrupted job with {_difference(job, self._job)}; "

@@ -66,6 +66,4 @@ def document_of_line(name: str, number: int, line: bytes, fields: Fields) -> Doc
             f"{place}: expected '{names['id']}' to be a string or an integer, found {kind}"
         )
     others = {role: value[key] for role, key in names.items() if role not in ("id", "text")}
-    return Document(
-        name, number, None if document_id is None else str(document_id), text, **others
-    )
+    return Document(name, number, None if document_id is None else str(document_id), text, **others)

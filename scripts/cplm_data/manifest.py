@@ -106,5 +106,7 @@ def merged_line(job: Job, line: str) -> str:
     missing = missing_ranks(job.output, job.world)
     if missing:
         return f"{line}\n{len(missing)} of {job.world} machines have not finished here yet"
-    writer = OutputFolder(job.output, job.rank, job.world).manifest_path.stem.removeprefix("manifest")
+    writer = OutputFolder(job.output, job.rank, job.world).manifest_path.stem.removeprefix(
+        "manifest"
+    )
     return f"{line}\n{merge(job.output, writer)}"

@@ -63,7 +63,9 @@ def _sum_counts(parts: Iterable[dict]) -> dict:
         for name, value in part.items():
             is_group = isinstance(value, dict)
             total[name] = (
-                _sum_counts([total.get(name, {}), value]) if is_group else total.get(name, 0) + value
+                _sum_counts([total.get(name, {}), value])
+                if is_group
+                else total.get(name, 0) + value
             )
     return total
 

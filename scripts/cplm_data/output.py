@@ -77,9 +77,7 @@ class OutputFolder:
         ours = [path for path in self._shards() if path.name.startswith(self.shard_stem)]
         return self.manifest_path.exists() or bool(ours)
 
-    def complete_manifest(
-        self, settings: dict[str, object], sources: list[Source]
-    ) -> dict | None:
+    def complete_manifest(self, settings: dict[str, object], sources: list[Source]) -> dict | None:
         """The manifest of this very job when its settings, input sizes and files are as it says."""
         manifest = read_manifest(self.manifest_path)
         if manifest is None or manifest["settings"] != settings:

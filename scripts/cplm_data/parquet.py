@@ -72,9 +72,7 @@ def _values(column: pyarrow.Array, name: str, first_row: int) -> list[object]:
 def _documents(
     batch: pyarrow.RecordBatch, columns: dict[str, str], name: str, row: int
 ) -> list[Document]:
-    by_role = {
-        role: _values(batch.column(column), name, row) for role, column in columns.items()
-    }
+    by_role = {role: _values(batch.column(column), name, row) for role, column in columns.items()}
     ids = by_role.pop("id", None) or [None] * len(batch)
     rows = zip(*by_role.values(), strict=True)
     return [

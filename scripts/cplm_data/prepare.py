@@ -47,7 +47,11 @@ class Preparation:
         # File names, not paths: where the files lie changes nothing.
         files = [[Path(source.name).name, source.size_bytes] for source in sources]
         digest = hashlib.sha256(repr(files).encode()).hexdigest()
-        self.input = {"files": len(files), "bytes": sum(size for _, size in files), "sha256": digest}
+        self.input = {
+            "files": len(files),
+            "bytes": sum(size for _, size in files),
+            "sha256": digest,
+        }
         self.journal = Journal(
             self.output.journal_path, {"settings": self.settings, "input": self.input}
         )
@@ -79,9 +83,7 @@ class Preparation:
 
     def _use_tokenizer(self, tokenizer_json: bytes, name: str) -> None:
         job = self.job
-        self.plan = EncodingPlan(
-            self.selection, tokenizer_json, job.eos, name, job.sequence_length
-        )
+        self.plan = EncodingPlan(self.selection, tokenizer_json, job.eos, name, job.sequence_length)
         self.encoder = self.plan.text_encoder()
 
     def begin(self) -> Split:
@@ -156,9 +158,7 @@ class _Encoding:
     def run(self) -> None:
         preparation = self._preparation
         corpus, progress = preparation.corpus, preparation.progress
-        progress.begin(
-            f"encoding {len(corpus.parts)} files", self._share_done, self._num_tokens()
-        )
+        progress.begin(f"encoding {len(corpus.parts)} files", self._share_done, self._num_tokens())
         self._write_journal()
         default = default_num_workers(corpus.num_bytes)
         num_workers = preparation.job.num_workers or default
@@ -210,8 +210,8 @@ def run(job: Job) -> str:
     """Does the job, goes on with it, or says that it is done; returns the closing line."""
     inputs, commit = list(job.inputs), None
     if job.dataset is not None:
-        folder, commit = job.dataset.download()
-        inputs.append(str(folder))
+        files, commit = job.dataset.download()
+        inputs += files
     sources = find_sources(inputs)
     preparation = Preparation(job, sources, commit)
     output = preparation.output

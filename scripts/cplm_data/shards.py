@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy
 
-from cplm_data.durable import PARTIAL_SUFFIX, publish, sha256_of_file, system_errors_at
+from cplm_data.durable import PARTIAL_SUFFIX, fsync, publish, sha256_of_file, system_errors_at
 
 FORMAT_VERSION = 1
 _CHUNK = {"tokens": 1 << 16, "document_offsets": 1 << 13, "loss_mask": 1 << 16}
@@ -55,7 +55,9 @@ def content_sha256(
 class Spool:
     """The datasets of a shard that is not complete, each as a plain file beside it."""
 
-    def __init__(self, shard: Path, dtypes: dict[str, numpy.dtype], lengths: dict[str, int]) -> None:
+    def __init__(
+        self, shard: Path, dtypes: dict[str, numpy.dtype], lengths: dict[str, int]
+    ) -> None:
         """Goes on after `lengths` elements; 0 of them start it."""
         self.shard = shard
         self.dtypes = dtypes
@@ -70,7 +72,10 @@ class Spool:
         num_bytes = self.lengths[name] * self.dtypes[name].itemsize
         file = open(self.path(name), "r+b" if num_bytes else "wb", buffering=1 << 18)
         if os.fstat(file.fileno()).st_size < num_bytes:
-            raise OSError(f"{self.path(name).name} is shorter than the journal says")
+            raise OSError(
+                f"{self.path(name).name} is shorter than the journal says; give --overwrite to "
+                "start over"
+            )
         file.truncate(num_bytes)
         file.seek(num_bytes)
         return file
@@ -85,6 +90,7 @@ class Spool:
             for file in self._files.values():
                 file.flush()
                 os.fsync(file.fileno())
+            fsync(self.shard.parent)
 
     def close(self) -> None:
         with system_errors_at(self.shard):
@@ -137,7 +143,7 @@ class _File:
 
 
 def _create(file: _File) -> h5py.File:
-    """The 1.10 format, which HDF5 from 1.10 on reads, without times, which would differ each run."""
+    """The 1.10 format, which HDF5 from 1.10 on reads, without times: they differ each run."""
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)

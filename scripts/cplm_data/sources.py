@@ -170,9 +170,7 @@ class Source:
                 block = decompressor.unused_data if decompressor.eof else b""
             anything_pending = not decompressor.eof
         if anything_pending:
-            raise BadDataError(
-                f"{self.name}: the compressed data is cut off at byte {file.tell()}"
-            )
+            raise BadDataError(f"{self.name}: the compressed data is cut off at byte {file.tell()}")
 
 
 _DECOMPRESSORS = {

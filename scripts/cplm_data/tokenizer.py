@@ -133,7 +133,11 @@ class TextEncoder:
         flat = [piece for of_text in pieces for piece in of_text]
         arrays = iter(self._encode_pieces(flat))
         return [
-            next(arrays) if len(of_text) == 1 else numpy.concatenate([next(arrays) for _ in of_text])
+            (
+                next(arrays)
+                if len(of_text) == 1
+                else numpy.concatenate([next(arrays) for _ in of_text])
+            )
             for of_text in pieces
         ]
 

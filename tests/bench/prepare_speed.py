@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast scripts/prepare_data.py is beside the tokenizers library alone, and what memory it takes.
+"""The speed of scripts/prepare_data.py beside the tokenizers library alone, and its memory.
 
 Makes inputs from the text files of a folder (by default the quickstart's), trains a tokenizer for
 each vocabulary size, and then in rounds, one after the other: the library's encode_batch_fast over
@@ -97,7 +97,9 @@ def tree_of(root: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")")[-1].split()[1])
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text().rsplit(")")[-1].split()[1]
+                )
             except (OSError, IndexError):
                 continue
     found = [root]
@@ -119,7 +121,9 @@ def prepare(source: Path, tokenizer: Path, output: Path, workers: int) -> tuple[
     command = [sys.executable, ROOT / "scripts" / "prepare_data.py", "--input", source]
     command += ["--tokenizer", tokenizer, "--output", output, "--workers", str(workers)]
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     peaks = {"Rss:": 0, "Pss:": 0}
 
     def watch() -> None:

@@ -106,7 +106,9 @@ def encoder_of(output):
 def test_the_template_is_tulus():
     turns = [chat.Turn("system", "S"), chat.Turn("user", "U"), chat.Turn("assistant", "A")]
     text = chat.rendered(chat.segments_of([*turns, *turns[1:]]), EOS)
-    expected = f"<|system|>\nS\n<|user|>\nU\n<|assistant|>\nA{EOS}\n<|user|>\nU\n<|assistant|>\nA{EOS}"
+    expected = (
+        f"<|system|>\nS\n<|user|>\nU\n<|assistant|>\nA{EOS}\n<|user|>\nU\n<|assistant|>\nA{EOS}"
+    )
     assert text == expected
     text = chat.rendered(chat.segments_of([*turns, turns[1]]), EOS)
     assert text == f"<|system|>\nS\n<|user|>\nU\n<|assistant|>\nA{EOS}\n<|user|>\nU\n"
@@ -173,7 +175,9 @@ def test_formats_of_files(tmp_path, suffix):
     records = [{"id": f"c{n}", "messages": one} for n, one in enumerate(conversations)]
     path = tmp_path / f"a{suffix}"
     if suffix == ".parquet":
-        kind = pyarrow.list_(pyarrow.struct([("content", pyarrow.string()), ("role", pyarrow.string())]))
+        kind = pyarrow.list_(
+            pyarrow.struct([("content", pyarrow.string()), ("role", pyarrow.string())])
+        )
         table = pyarrow.table(
             {
                 "id": [one["id"] for one in records],

@@ -41,9 +41,7 @@ def write_corpus(folder):
 
 def prepare_shares(corpus, output, world, *arguments, tokenizer, ranks=None):
     results = [
-        prepare(
-            corpus, output, "--rank", rank, "--world", world, *arguments, tokenizer=tokenizer
-        )
+        prepare(corpus, output, "--rank", rank, "--world", world, *arguments, tokenizer=tokenizer)
         for rank in (range(world) if ranks is None else ranks)
     ]
     for result in results:
@@ -98,9 +96,7 @@ def test_machines_may_finish_at_once_and_in_any_order(tmp_path):
     tokenizer = small_tokenizer(tmp_path)
     prepare_shares(corpus, tmp_path / "serial", 3, tokenizer=tokenizer, ranks=[2, 0, 1])
     lines = [
-        command_line(
-            corpus, tmp_path / "out", "--rank", rank, "--world", "3", tokenizer=tokenizer
-        )
+        command_line(corpus, tmp_path / "out", "--rank", rank, "--world", "3", tokenizer=tokenizer)
         for rank in range(3)
     ]
     threads = [threading.Thread(target=prepare_data.main, args=(line,)) for line in lines]

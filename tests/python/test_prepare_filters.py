@@ -123,7 +123,10 @@ def test_text_files_have_no_columns(tmp_path):
     ],
 )
 def test_values_of_another_kind(tmp_path, record, expected):
-    records = [{"text": "x", "score": 4, "language": "en"}, {"text": "y", "language": "en"} | record]
+    records = [
+        {"text": "x", "score": 4, "language": "en"},
+        {"text": "y", "language": "en"} | record,
+    ]
     path = write_jsonl(tmp_path / "a.jsonl", records)
     code, line = failure(path, tmp_path / "out", "--min-score", "3", "--language", "en")
     assert code == BAD_DATA and expected in line

@@ -29,6 +29,9 @@ def hub(tmp_path, monkeypatch):
     (folder / "data").mkdir(parents=True)
     blob = write_jsonl(tmp_path / "cache" / "blob", [{"text": text} for text in sample_texts(5)])
     (folder / "data" / "a.jsonl").symlink_to(blob)
+    # Of earlier downloads of the same commit.
+    write_jsonl(folder / "other.jsonl", [{"text": "not asked for"}])
+    (folder / "data" / "README.txt").write_text("notes")
     stand_in = Hub()
     stand_in.asked = []
     monkeypatch.setattr(huggingface_hub, "snapshot_download", stand_in.snapshot_download)
@@ -61,6 +64,7 @@ def test_a_dataset_is_prepared_from_the_clients_folder(tmp_path, hub, capsys):
 
 def test_without_a_pattern_all_known_files_but_notes(tmp_path, hub, capsys):
     assert run(tmp_path / "out", capsys, "--hf-dataset", "set")[0] == 0
+    assert len(all_documents(tmp_path / "out")) == 6
     options = hub.asked[0][1]
     assert options["revision"] is None
     assert options["allow_patterns"] == ["*.parquet", "*.jsonl", "*.jsonl.gz", "*.jsonl.zst"]
@@ -100,3 +104,9 @@ def test_wrong_names(tmp_path, hub, capsys, name):
 def test_files_of_no_dataset(tmp_path, hub, capsys):
     code, printed = run(tmp_path / "out", capsys, "--input", "x", "--hf-files", "*.parquet")
     assert code == ARGUMENTS and "--hf-files selects files of --hf-dataset" in printed.err
+
+
+def test_a_pattern_that_no_file_matches(tmp_path, hub, capsys):
+    arguments = ("--hf-dataset", "owner/set", "--hf-files", "none/*.parquet")
+    code, printed = run(tmp_path / "out", capsys, *arguments)
+    assert code == ARGUMENTS and "no file of it matches none/*.parquet" in printed.err
