@@ -143,6 +143,26 @@ TEST(CpScoreTileTest, EmptySetsAreMinusInfinityWithZeroGradient) {
   for (const float d : run_backward<float>(tile, expected_statistics(tile), g)) EXPECT_EQ(d, 0.0f);
 }
 
+// As if the key were not there, also where it alone matches or is all there is.
+TEST(CpScoreTileTest, ScoresOfMinusInfinityWeighNothing) {
+  Tile tile = make_tile({.sequences = 1, .positions = 9, .num_rows = 9, .num_keys = 9, .vocab = 9});
+  for (int j = 0; j < 9; ++j) tile.ids[static_cast<size_t>(j)] = j;
+  tile.targets = {0, 0, 1, 1, 1, 1, 1, 1, 1};
+  for (int row = 0; row < 9; ++row) tile.products[tile.at(0, row, 1)] = static_cast<float>(kNone);
+  tile.products[tile.at(0, 0, 0)] = static_cast<float>(kNone);
+  const auto [context, match] = run_forward(tile);
+  EXPECT_EQ(context[0], kNone);
+  for (size_t row = 1; row < 9; ++row) {
+    EXPECT_TRUE(std::isfinite(context[row]));
+    EXPECT_EQ(match[row] == kNone, row > 1) << row;
+  }
+  const Statistics lse{{context.begin(), context.end()}, {match.begin(), match.end()}};
+  const Cotangents g{std::vector<float>(9, 1.0f), std::vector<float>(9, -1.0f)};
+  const std::vector<double> gradient = tile_elements(tile, run_backward<float>(tile, lse, g));
+  EXPECT_TRUE(all_finite(gradient));
+  for (size_t row = 0; row < 9; ++row) EXPECT_EQ(gradient[row * 9 + 1], 0.0) << row;
+}
+
 TEST(CpScoreTileTest, TargetsThatNoKeyHolds) {
   const TileCase c{.positions = 24, .num_rows = 24, .num_keys = 24};
   Tile tile = make_tile(c);
