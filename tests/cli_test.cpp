@@ -183,6 +183,11 @@ TEST(CliData, APipeIsRefusedInsteadOfWaitedFor) {
                 HasSubstr("expected a file, found a folder, pipe or device"));
   }
 }
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tokens an epoch"), HasSubstr("1,920\n")));
+  const ProcessResult mixed = folder.cplm({"check", "config.yaml", "--set",
+                                           "data.train=[{path: data/train/0.h5, weight: 3}, "
+                                           "{path: data/train/1.h5, weight: 1}]"});
+  EXPECT_THAT(mixed.out, HasSubstr("data/train/0.h5: 75 %, 992 tokens an epoch, "));
 
 TEST(CliData, TrailingBytesAreFound) {
   const TrainingFolder folder;
@@ -214,7 +219,12 @@ TEST(CliCheck, ListsWhatTrainWouldRefuse) {
     return nlohmann::json::parse(result.out)["train_would_refuse"].dump();
   };
   EXPECT_EQ(refusals({}), "[]");
-  EXPECT_THAT(refusals({"train.batch_tokens=8192"}), HasSubstr("fewer windows (120)"));
+  EXPECT_THAT(refusals({"train.batch_tokens=8192"}),
+              HasSubstr("data.train: 120 windows of 16 tokens, fewer than one batch of 512"));
+  EXPECT_THAT(refusals({"data.train=[{path: data/train/0.h5, weight: 1}, "
+                        "{path: data/train/1.h5, weight: 30}]",
+                        "train.batch_tokens=1024"}),
+              HasSubstr("58 windows of 16 tokens in data/train/1.h5, fewer than 61.93"));
   EXPECT_THAT(refusals({"data.train=[nowhere/*.h5]"}), HasSubstr("data.train: no shard matches"));
   EXPECT_THAT(refusals({"model.backbone=recurrent"}), HasSubstr("not built yet"));
 }

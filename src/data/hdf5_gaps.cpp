@@ -70,8 +70,10 @@ class StructureWalk {
   explicit StructureWalk(const std::filesystem::path& path)
       : file_(path, std::ios::binary), file_bytes_(std::filesystem::file_size(path)) {}
 
+  void walk() { walk_superblock(); }
+
   std::optional<int64_t> find_stray_byte() {
-    walk_superblock();
+    walk();
     std::sort(claimed_.begin(), claimed_.end());
     uint64_t end = 0;
     for (const auto& [begin, size] : claimed_) {
@@ -84,7 +86,8 @@ class StructureWalk {
 
  private:
   std::string bytes(uint64_t begin, uint64_t count) {
-    require(begin <= file_bytes_ && count <= file_bytes_ - begin);
+    constexpr uint64_t kMostBytes = 1 << 26;  // a damaged size must not fill the memory
+    require(begin <= file_bytes_ && count <= std::min(kMostBytes, file_bytes_ - begin));
     std::string read(count, '\0');
     file_.seekg(static_cast<std::streamoff>(begin));
     file_.read(read.data(), static_cast<std::streamsize>(count));
@@ -296,6 +299,13 @@ std::optional<int64_t> first_stray_byte(const std::filesystem::path& path) {
     return StructureWalk(path).find_stray_byte();
   } catch (const UnknownStructure&) {
     return std::nullopt;
+  }
+}
+
+void read_structures(const std::filesystem::path& path) {
+  try {
+    StructureWalk(path).walk();
+  } catch (const UnknownStructure&) {  // the rest is read when the library asks for it
   }
 }
 

@@ -13,4 +13,8 @@ namespace cplm {
 // is therefore not known. For files that the library has found sound: no checksum is looked at.
 std::optional<int64_t> first_stray_byte(const std::filesystem::path& path);
 
+// Reads every structure of the file once, as far as they are known, and none of its chunks. Needs
+// no lock of the library's.
+void read_structures(const std::filesystem::path& path);
+
 }  // namespace cplm

@@ -20,12 +20,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::vector<std::string> patterns(const std::vector<DataSource>& sources) {
-  std::vector<std::string> paths;
-  for (const DataSource& source : sources) paths.push_back(source.path);
-  return paths;
-}
-
 TrainingData describe(const WindowSet& windows) {
   TrainingData data{static_cast<int64_t>(windows.shards().size()), 0, windows.content_sha256()};
   for (const ShardInfo& shard : windows.shards()) data.tokens += shard.token_count;
@@ -43,11 +37,12 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, RunFolder fo
       state_(folder_.state),
       total_steps_(config.total_steps()),
       device_(resolve_device(config.train.device, config.train.precision)),
-      train_windows_(patterns(config.data.train), config.data.sequence_length,
+      train_windows_(config.data.train, config.data.sequence_length,
                      WindowSet::ShortWindows::kDrop),
       data_(describe(train_windows_)),
       model_(config.model, model_options(config, device_)),
       blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
+      order_(config.run.seed, train_windows_.sources()),
       console_(total_steps_, config.train.batch_tokens),
       numbers_(device_) {
   if (!config.data.validation.empty()) {
@@ -71,13 +66,7 @@ void Trainer::check_data() const {
   check_same_data(folder_.data, data_);
   check_vocabulary(train_windows_, "data.train");
   if (validation_windows_) check_vocabulary(*validation_windows_, "data.validation");
-  if (train_windows_.size() < config_.batch_sequences()) {
-    throw Error(
-        str("data.train: ", train_windows_.size(), " windows of ", config_.data.sequence_length,
-            " tokens, fewer than one batch of ", config_.batch_sequences(),
-            " sequences; take more data or a smaller train.batch_tokens"),
-        ExitCode::kBadData);
-  }
+  check_enough_windows(train_windows_.sources(), config_);
 }
 
 void Trainer::load_or_initialize() {

@@ -25,6 +25,7 @@ class Trainer {
   void load_or_initialize();
   void open_outputs();  // the first changes to the run's folder
   void announce() const;
+  void announce_sources() const;
   RunOutcome loop();
   void open_loader();
   void one_step();
@@ -37,6 +38,7 @@ class Trainer {
   void log_step();
   void run_validation();
   void check_weights() const;
+  void log_sources();
   void save();
   void validate_and_finish();
   double rate(int64_t update) const {
@@ -50,6 +52,7 @@ class Trainer {
   int64_t total_steps_;
   at::Device device_;
   WindowSet train_windows_;
+  TrainingOrder order_;
   TrainingData data_;  // what they hold
   std::optional<WindowSet> validation_windows_;
   LanguageModel model_;

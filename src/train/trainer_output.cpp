@@ -7,6 +7,17 @@
 #include "train/trainer.h"
 
 namespace cplm {
+namespace {
+
+std::string rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+std::string percent(double share) { return rounded(100 * share) + " %"; }
+
+}  // namespace
 
 void Trainer::open_outputs() {
   clear_the_way(folder_);
@@ -38,6 +49,18 @@ void Trainer::announce() const {
                 " steps of ", with_commas(config_.train.batch_tokens), " tokens, ",
                 with_commas(train_windows_.size()), " windows an epoch, ", device_.str(), ", ",
                 name_of(config_.train.precision)));
+  announce_sources();
+}
+
+void Trainer::announce_sources() const {
+  const std::vector<WindowSource>& sources = order_.sources();
+  if (sources.size() == 1) return;
+  const auto whole_run = source_shares(order_, total_steps_ * config_.batch_sequences());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    log::info(str("source ", sources[i].path, ": ", percent(whole_run[i].weight),
+                  " of the tokens, ", with_commas(sources[i].num_windows), " windows an epoch, ",
+                  rounded(whole_run[i].epochs), " epochs in the run"));
+  }
 }
 
 void Trainer::log_step() {
@@ -96,8 +119,17 @@ void Trainer::check_weights() const {
   }
 }
 
+// Of mixtures only: what each source has given so far. Batches that were left out count, as they do
+// in `tokens`.
+void Trainer::log_sources() {
+  if (order_.sources().size() == 1) return;
+  metrics_->write(DataRecord{state_.step, state_.tokens,
+                             source_shares(order_, state_.step * config_.batch_sequences())});
+}
+
 void Trainer::save() {
   check_weights();
+  log_sources();
   metrics_->sync();
   NamedTensors weights;
   for (const Parameter& p : model_.parameters().all()) weights.emplace_back(p.name, p.master);
