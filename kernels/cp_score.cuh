@@ -128,7 +128,8 @@ CPLM_DEVICE void differentiate_scores(const CpScoreTile& tile, const CpScoreRow&
     float gradient = g.grad_context_lse * fast_exp(a - g.context_lse);
     if ((matches >> i & 1u) != 0) gradient += g.grad_match_lse * fast_exp(a - g.match_lse);
     const bool allowed = first + i >= row.begin && first + i < row.end;
-    x[i] = allowed ? gradient * tile.scale : 0.0f;
+    // -inf: no weight, and NaN where all that M or Lam sums is -inf.
+    x[i] = allowed && a != kMinusInfinity ? gradient * tile.scale : 0.0f;
   }
 }
 

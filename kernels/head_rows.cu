@@ -17,9 +17,6 @@ int64_t staged_bytes(int32_t vocab_size) {
   return ceil_div(vocab_size, kHeadGroup) * kHeadGroup * static_cast<int64_t>(sizeof(float));
 }
 
-// Set aside for the static arrays and for what the driver keeps of a block's shared memory.
-constexpr int64_t kReservedSharedBytes = 2048;
-
 }  // namespace
 
 void head_statistics(const HeadStatistics& args, Stream stream) {
@@ -33,7 +30,7 @@ void head_training(const HeadTraining<T>& args, Stream stream) {
   if (args.rows == 0 || args.vocab_size == 0) return;
   const dim3 grid(grid_x("head_training", args.rows));
   const int64_t bytes = staged_bytes(args.vocab_size);
-  const bool staged = bytes + kReservedSharedBytes <= args.shared_bytes_limit;
+  const bool staged = bytes + static_cast<int64_t>(kStaticSharedBytes) <= args.shared_bytes_limit;
   const int threads = threads_for(args.vocab_size, staged);
   if (staged) {
     CPLM_LAUNCH((head_training_kernel<T, true>), grid, threads, static_cast<size_t>(bytes), stream,

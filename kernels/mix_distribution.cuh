@@ -4,7 +4,6 @@
 #include "kernels/compat.cuh"
 #include "kernels/mix_distribution.h"
 #include "kernels/mixture_row.h"
-#include "kernels/scatter_sum.h"
 
 namespace cplm::kernels {
 
@@ -32,12 +31,12 @@ CPLM_DEVICE LogShares log_shares(const MixDistribution& args, int64_t r) {
           gates.log_copy_gate + gates.log_not_sink};
 }
 
-// Mass X of a token, which is left zero.
+// Mass X of a token in its units, which is left zero.
 CPLM_DEVICE float take_mass(uint64_t* mass) {
   const uint64_t units = *mass;
   if (units == 0) return 0.0f;
   *mass = 0;
-  return static_cast<float>(units) * static_cast<float>(kMassUnit);
+  return static_cast<float>(units);
 }
 
 CPLM_KERNEL void CPLM_LAUNCH_BOUNDS(kMixThreads)
@@ -47,6 +46,8 @@ CPLM_KERNEL void CPLM_LAUNCH_BOUNDS(kMixThreads)
   const LogShares shares = log_shares(args, r);
   const float vocab_lse = args.vocab_lse[r];
   const float copy_share = expf(shares.copy);
+  const bool copies = shares.copy > kMinusInfinity;  // false for NaN, which the shares carry on
+  const float of_total = copies ? 1.0f / static_cast<float>(args.total_mass[r]) : 0.0f;
   const float* const logits = args.logits + r * args.logits_stride;
   uint64_t* const mass = args.mass == nullptr ? nullptr : args.mass + r * args.mass_stride;
   float* const out = args.out + r * args.out_stride;
@@ -54,7 +55,7 @@ CPLM_KERNEL void CPLM_LAUNCH_BOUNDS(kMixThreads)
   for (int i = 0; i < kMixTokensPerThread; ++i) {
     const int64_t v = int64_t{part} * kMixPart + i * kMixThreads + static_cast<int>(threadIdx.x);
     if (v >= args.vocab_size) return;
-    const float copied = mass == nullptr ? 0.0f : take_mass(mass + v);
+    const float copied = mass == nullptr ? 0.0f : take_mass(mass + v) * of_total;
     const float log_lm = logits[v] - vocab_lse + shares.lm;
     out[v] = args.log_space ? log_add_exp(log_lm, logf(copied) + shares.copy)
                             : expf(log_lm) + copied * copy_share;

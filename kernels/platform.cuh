@@ -43,6 +43,13 @@ constexpr int kWarpSize = 32;
 constexpr int kMaxBlockThreads = 1024;
 constexpr std::size_t kMaxSharedBytes = 227 * 1024;   // a block's most on sm_90 and sm_100
 constexpr std::size_t kPlainSharedBytes = 48 * 1024;  // more must be asked for
+// The most that a kernel with dynamic shared memory may take by static arrays.
+constexpr std::size_t kStaticSharedBytes = 2048;
+
+// Both kinds count against the limits; the emulator checks a kernel's own sum.
+constexpr bool asks_for_more_shared(std::size_t dynamic_bytes) {
+  return dynamic_bytes > 0 && dynamic_bytes + kStaticSharedBytes > kPlainSharedBytes;
+}
 
 // Throws std::invalid_argument where no device could run the launch.
 inline void check_launch(const char* kernel, dim3 grid, int block_threads,
@@ -65,7 +72,9 @@ template <class... Params, class... Args>
 void launch(const char* name, void (*kernel)(Params...), dim3 grid, int block_threads,
             std::size_t shared_bytes, Stream, Args... args) {
   check_launch(name, grid, block_threads, shared_bytes);
-  emulator::launch(name, grid, block_threads, shared_bytes, [&] { kernel(args...); });
+  const std::size_t limit =
+      asks_for_more_shared(shared_bytes) ? kMaxSharedBytes : kPlainSharedBytes;
+  emulator::launch(name, grid, block_threads, shared_bytes, limit, [&] { kernel(args...); });
 }
 #else
 inline void check_cuda(cudaError_t error, const char* kernel, const char* what) {
@@ -77,7 +86,7 @@ template <class... Params, class... Args>
 void launch(const char* name, void (*kernel)(Params...), dim3 grid, int block_threads,
             std::size_t shared_bytes, Stream stream, Args... args) {
   check_launch(name, grid, block_threads, shared_bytes);
-  if (shared_bytes > kPlainSharedBytes) {
+  if (asks_for_more_shared(shared_bytes)) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes)),
                name, "cannot raise its dynamic shared memory");

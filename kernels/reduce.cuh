@@ -85,6 +85,9 @@ CPLM_DEVICE LogSumExp warp_join(LogSumExp x) { return detail::warp_reduce(x, det
 // Over the threads of a block of 32, 64, ... 1024; every thread must call and gets the result.
 CPLM_DEVICE float block_sum(float x) { return detail::block_reduce(x, 0.0f, detail::Sum{}); }
 CPLM_DEVICE double block_sum(double x) { return detail::block_reduce(x, 0.0, detail::Sum{}); }
+CPLM_DEVICE unsigned long long block_sum(unsigned long long x) {
+  return detail::block_reduce(x, 0ull, detail::Sum{});
+}
 CPLM_DEVICE float block_max(float x) {
   return detail::block_reduce(x, kMinusInfinity, detail::Max{});
 }

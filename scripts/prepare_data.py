@@ -2,7 +2,8 @@
 """Text (parquet, jsonl, jsonl.gz, jsonl.zst, txt) -> token shards for `cplm train`.
 
 Writes DIR/train/*.h5, DIR/validation/*.h5, DIR/tokenizer.json and, last, DIR/manifest.json.
-The format is docs/shard-format.md; the work is done in cplm_data/.
+The same command goes on where it was after an interruption. docs/preparing-data.md has recipes;
+the format is docs/shard-format.md; the work is done in cplm_data/.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from cplm_data.arguments import parse_arguments
 from project_version import add_version_argument
 
 _ENVIRONMENT = Path(__file__).resolve().parent.parent / ".venv"
@@ -28,126 +30,65 @@ def _enter_environment() -> None:
         )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        print(f"prepare_data: {message} (--help lists the arguments)", file=sys.stderr)
-        sys.exit(2)
+def _job(given: argparse.Namespace):
+    from cplm_data.filters import Filters
+    from cplm_data.hub import HubDataset
+    from cplm_data.job import Job
 
-
-def _whole_number(text: str) -> int:
-    """Also 1e8, as in configs."""
-    value = float(text)
-    if not value.is_integer():
-        raise ValueError(text)
-    return int(text) if text.lstrip("+-").isdigit() else int(value)
-
-
-def _tokens(text: str) -> int:
-    value = _whole_number(text)
-    if not 1 <= value <= 1 << 40:
-        raise argparse.ArgumentTypeError(f"expected 1 to 2^40 tokens, got {text}")
-    return value
-
-
-def _vocabulary(text: str) -> int:
-    value = _whole_number(text)
-    if not 257 <= value <= 1 << 20:
-        raise argparse.ArgumentTypeError(
-            f"expected 257 (256 bytes and the end of document) to 2^20, got {text}"
-        )
-    return value
-
-
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"expected 0 (no validation) up to but not 1, got {text}")
-    return value
-
-
-def _eos(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("expected the text of a token, got nothing")
-    return text
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_version_argument(parser)
-    parser.add_argument(
-        "--input",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="GLOB",
-        help="files, folders or patterns",
+    dataset = HubDataset.parse(given.hf_dataset, given.hf_files) if given.hf_dataset else None
+    return Job(
+        inputs=given.input,
+        dataset=dataset,
+        output=given.output,
+        tokenizer=given.tokenizer,
+        vocab_size=given.train_tokenizer,
+        tokenizer_bytes=given.tokenizer_bytes,
+        validation_fraction=given.validation_fraction,
+        eos=given.eos,
+        shard_tokens=given.shard_tokens,
+        filters=Filters(
+            given.min_score,
+            tuple(given.language),
+            given.min_language_score,
+            given.min_characters,
+            given.max_characters,
+        ),
+        column_names=dict(given.column),
+        sequence_length=given.sequence_length,
+        rank=given.rank,
+        world=given.world,
+        num_workers=given.workers,
+        overwrite=given.overwrite,
     )
-    tokenizer = parser.add_mutually_exclusive_group(required=True)
-    tokenizer.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json")
-    tokenizer.add_argument(
-        "--train-tokenizer",
-        type=_vocabulary,
-        metavar="V",
-        help="train a byte-level BPE of V tokens on the training text",
-    )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument(
-        "--validation-fraction",
-        type=_fraction,
-        default=0.05,
-        metavar="F",
-        help="share of documents held out, by a hash of id or text (default 0.05; one at least)",
-    )
-    parser.add_argument(
-        "--eos",
-        type=_eos,
-        default="<|endoftext|>",
-        metavar="TOKEN",
-        help="ends each document (default %(default)s)",
-    )
-    parser.add_argument(
-        "--shard-tokens",
-        type=_tokens,
-        default=1 << 25,
-        metavar="N",
-        help="tokens a shard, held in memory (default %(default)s)",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace shards that DIR already holds"
-    )
-    return parser.parse_args(arguments)
+
+
+def _run(given: argparse.Namespace) -> str:
+    from cplm_data.merge import merge
+    from cplm_data.prepare import run
+
+    return merge(given.output) if given.merge else run(_job(given))
+
+
+def _fail(message: object, exit_code: int) -> int:
+    print(f"prepare_data: {' '.join(str(message).splitlines())}", file=sys.stderr)
+    return exit_code
 
 
 def main(command_line: list[str] | None = None) -> int:
-    arguments = _parse(command_line)
+    given = parse_arguments({"description": __doc__}, command_line, add_version_argument)
     _enter_environment()
     from cplm_data.errors import PrepareError
-    from cplm_data.prepare import Job, run
 
-    job = Job(
-        inputs=arguments.input,
-        output=arguments.output,
-        tokenizer=arguments.tokenizer,
-        vocab_size=arguments.train_tokenizer,
-        validation_fraction=arguments.validation_fraction,
-        eos=arguments.eos,
-        shard_tokens=arguments.shard_tokens,
-        overwrite=arguments.overwrite,
-    )
     try:
-        print(run(job))
+        print(_run(given))
     except PrepareError as error:
-        print(f"prepare_data: {error}", file=sys.stderr)
-        return error.exit_code
+        return _fail(error, error.exit_code)
     except OSError as error:
-        print(f"prepare_data: {error}", file=sys.stderr)
-        return 1
+        return _fail(error, 1)
     except KeyboardInterrupt:
-        print("prepare_data: interrupted; run it again to start over", file=sys.stderr)
-        return 1
+        return _fail("interrupted; run it again to go on", 1)
     except MemoryError:
-        print("prepare_data: out of memory; give a smaller --shard-tokens", file=sys.stderr)
-        return 1
+        return _fail("out of memory; give fewer --workers and run again, it goes on", 1)
     return 0
 
 

@@ -183,6 +183,11 @@ TEST(CliData, APipeIsRefusedInsteadOfWaitedFor) {
                 HasSubstr("expected a file, found a folder, pipe or device"));
   }
 }
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tokens an epoch"), HasSubstr("1,920\n")));
+  const ProcessResult mixed = folder.cplm({"check", "config.yaml", "--set",
+                                           "data.train=[{path: data/train/0.h5, weight: 3}, "
+                                           "{path: data/train/1.h5, weight: 1}]"});
+  EXPECT_THAT(mixed.out, HasSubstr("data/train/0.h5: 75 %, 992 tokens an epoch, "));
 
 TEST(CliData, TrailingBytesAreFound) {
   const TrainingFolder folder;
@@ -214,7 +219,12 @@ TEST(CliCheck, ListsWhatTrainWouldRefuse) {
     return nlohmann::json::parse(result.out)["train_would_refuse"].dump();
   };
   EXPECT_EQ(refusals({}), "[]");
-  EXPECT_THAT(refusals({"train.batch_tokens=8192"}), HasSubstr("fewer windows (120)"));
+  EXPECT_THAT(refusals({"train.batch_tokens=8192"}),
+              HasSubstr("data.train: 120 windows of 16 tokens, fewer than one batch of 512"));
+  EXPECT_THAT(refusals({"data.train=[{path: data/train/0.h5, weight: 1}, "
+                        "{path: data/train/1.h5, weight: 30}]",
+                        "train.batch_tokens=1024"}),
+              HasSubstr("58 windows of 16 tokens in data/train/1.h5, fewer than 61.93"));
   EXPECT_THAT(refusals({"data.train=[nowhere/*.h5]"}), HasSubstr("data.train: no shard matches"));
   EXPECT_THAT(refusals({"model.backbone=recurrent"}), HasSubstr("not built yet"));
 }
@@ -229,12 +239,14 @@ TEST(CliData, InspectAndVerifyTellSoundFromDamaged) {
   const ProcessResult inspected = run({"data", "inspect", good.string(), bad.string()});
   EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
   EXPECT_THAT(inspected.out, AllOf(HasSubstr("good.h5"), HasSubstr("bad.h5"), HasSubstr("3,000")));
-  EXPECT_EQ(run({"data", "verify", good.string()}).out, good.string() + ": ok\n");
+  EXPECT_THAT(run({"data", "verify", good.string()}).out,
+              AllOf(HasSubstr("1 shard, 3,000 tokens, "), HasSubstr(" documents: sound\n")));
 
   flip_a_bit(bad, fs::file_size(bad) / 2);
   const ProcessResult verified = run({"data", "verify", (dir / "*.h5").string()});
-  expect_error(verified, ExitCode::kBadData, HasSubstr("1 of 2 files"));
-  EXPECT_THAT(verified.out, AllOf(HasSubstr("good.h5: ok"), HasSubstr("bad.h5: DAMAGED")));
+  expect_error(verified, ExitCode::kBadData,
+               HasSubstr("1 problem (damaged shards: 1 of 2): not what was written"));
+  EXPECT_THAT(verified.out, AllOf(StartsWith(bad.string() + ": "), Not(HasSubstr("good.h5"))));
   expect_error(run({"data", "inspect", (dir / "none.h5").string()}), ExitCode::kBadData,
                HasSubstr("none.h5: no such file"));
   expect_error(run({"data", "inspect", dir.write("text.h5", "text").string()}), ExitCode::kBadData,

@@ -88,6 +88,21 @@ TEST(ConfigFiles, QuickstartIsTheTriedRecipe) {
   EXPECT_TRUE(unbuilt_settings(config).empty());
 }
 
+TEST(ConfigFiles, FineTuningHasTulusRecipe) {
+  const Config config = load_config(kFolder / "sft-tulu3.yaml");
+  EXPECT_EQ(config.optimizer.lr, 5e-6);
+  EXPECT_EQ(config.optimizer.weight_decay, 0.0);
+  EXPECT_EQ(config.optimizer.grad_clip, 0.0);
+  EXPECT_EQ(config.schedule.decay_shape, DecayShape::kLinear);
+  EXPECT_EQ(config.schedule.warmup_steps, config.total_steps() * 3 / 100);
+  EXPECT_EQ(config.schedule.warmup_steps + config.schedule.decay_steps(config.total_steps()),
+            config.total_steps());
+  EXPECT_EQ(config.train.batch_tokens, 128 * config.data.sequence_length);
+  EXPECT_TRUE(config.data.intra_document_mask);
+  EXPECT_TRUE(config.train.init_from.has_value());
+  EXPECT_TRUE(unbuilt_settings(config).empty());
+}
+
 // Files without run.name are parts, made to be included.
 TEST(ConfigFiles, EveryFileIsAWholeRunOrIncludedByOne) {
   std::string all_text;

@@ -92,6 +92,24 @@ TEST(ConfigRules, BatchesHoldWholeSequences) {
               HasSubstr("expected a multiple of data.sequence_length (16), found 65"));
 }
 
+TEST(ConfigRules, AMixtureHasAWeightForEverySource) {
+  for (const char* list : {"[a, {path: b, weight: 2}]", "[{path: a}, {path: b, weight: 2}]"}) {
+    EXPECT_THAT(
+        override_error(str("data.train=", list)),
+        AllOf(StartsWith("--set data.train"),
+              HasSubstr("data.train[0].weight: missing, but other sources have one; give")));
+  }
+  EXPECT_THAT(override_error("data.train=[{path: b, weight: 2}, a]"),
+              HasSubstr("data.train[1].weight: missing"));
+  EXPECT_THAT(override_error("data.train=[{path: a, weight: 1}, {path: b, weight: 4096}]"),
+              HasSubstr("data.train[0].weight: expected at least 1/4096 of the sum of all weights, "
+                        "4097.0, found 1.0"));
+  EXPECT_THAT(override_error("data.train=[{path: a, weight: 1e308}, {path: b, weight: 1e308}]"),
+              HasSubstr("data.train[0].weight: expected at least 1/4096"));
+  EXPECT_NO_THROW(small_config({"data.train=[{path: a, weight: 1}, {path: b, weight: 4095}]"}));
+  EXPECT_NO_THROW(small_config({"data.train=[{path: a, weight: 1e-300}]"}));
+}
+
 TEST(ConfigRules, ImpossibleCombinations) {
   EXPECT_THAT(test::config_error_of([] {
                 small_config({"train.device=cuda", "train.precision=float64"});
@@ -110,6 +128,7 @@ class RandomConfig {
   Config make() {
     Config config;
     fill_section(config);
+    const bool weighted = pick(0, 1) == 1;
     ModelConfig& model = config.model;
     model.num_key_value_heads = pick(1, 4);
     model.num_attention_heads = model.num_key_value_heads * pick(1, 4);
@@ -123,6 +142,10 @@ class RandomConfig {
     config.train.batch_tokens = config.data.sequence_length * pick(1, 9);
     (pick(0, 1) == 1 ? config.train.steps : config.train.total_tokens).reset();
     if (!config.train.steps && !config.train.total_tokens) config.train.steps = 7;
+    for (DataSource& source : config.data.train) {
+      source.weight.reset();
+      if (weighted) source.weight = 0.1 + static_cast<double>(pick(1, 100)) / 7;
+    }
     config.train.device = Device::kAuto;
     config.schedule.min_lr = config.optimizer.lr / 3;
     return config;
@@ -246,6 +269,8 @@ TEST(ConfigFeatures, UnusedSettingsAreListed) {
   EXPECT_THAT(vanilla, Contains("model.copy.rope: unused with model.head: vanilla"));
   EXPECT_THAT(vanilla, Contains(HasSubstr("model.sliding_window: unused")));
   EXPECT_THAT(vanilla, Contains(HasSubstr("model.full_attention_every: unused")));
+  EXPECT_THAT(unused_settings(small_config({"data.train=[{path: a, weight: 1}]"})),
+              Contains("data.train weight: unused with one source"));
   EXPECT_THAT(unused_settings(small_config({"schedule.name=constant"})),
               Contains(HasSubstr("schedule.decay_fraction: unused")));
 }
@@ -253,11 +278,10 @@ TEST(ConfigFeatures, UnusedSettingsAreListed) {
 TEST(ConfigFeatures, UnbuiltSettingsAreListed) {
   EXPECT_THAT(unbuilt_settings(small_config()), IsEmpty());
   EXPECT_THAT(unbuilt_settings(small_config({"data.train=[a, b]"})), IsEmpty());
-  for (const char* text :
-       {"model.backbone=recurrent",
-        "model.rope_scaling={factor: 2, original_max_position_embeddings: 8}",
-        "data.train=[a, {path: b, weight: 2}]", "train.activation_checkpointing=2",
-        "optimizer.shard=true", "validation.tasks=[needle]", "checkpoint.async=true"}) {
+  for (const char* text : {"model.backbone=recurrent",
+                           "model.rope_scaling={factor: 2, original_max_position_embeddings: 8}",
+                           "train.activation_checkpointing=2", "optimizer.shard=true",
+                           "validation.tasks=[needle]", "checkpoint.async=true"}) {
     const std::string key = std::string(text).substr(0, std::string(text).find('='));
     EXPECT_THAT(unbuilt_settings(small_config({text})),
                 ElementsAre(AllOf(StartsWith(key + ": "), EndsWith(": not built yet"))));

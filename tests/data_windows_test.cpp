@@ -144,7 +144,7 @@ TEST_F(Windows, PatternsThatMatchNothingAreNamed) {
         WindowSet({pattern(), pattern("z*.h5")}, 10, ShortWindows::kKeep);
       },
       ThrowsMessage<Error>(HasSubstr("no shard matches '" + pattern("z*.h5"))));
-  EXPECT_THAT([] { WindowSet({}, 10, ShortWindows::kKeep); },
+  EXPECT_THAT([] { WindowSet(std::vector<std::string>{}, 10, ShortWindows::kKeep); },
               ThrowsMessage<Error>(HasSubstr("expected at least one path")));
 }
 

@@ -64,6 +64,8 @@ TEST_F(MetricsTest, WritesTheDocumentedLines) {
   writer.write(ValidationRecord{10, 81920, 5.0, 148.4, 4096, std::nullopt});
   writer.write(ValidationRecord{20, 163840, 4.5, 90.0, 4096, CopyMeans{4.75, 0.25, 0.5, 0.125}});
   writer.write_nonfinite(21, {7, 9});
+  writer.write(
+      DataRecord{30, 245760, {{"web/*.h5", 0.75, 0.7501, 0.5}, {"b \"", 0.25, 0.2499, 2}}});
   writer.sync();
   EXPECT_EQ(
       text(),
@@ -78,7 +80,12 @@ TEST_F(MetricsTest, WritesTheDocumentedLines) {
       R"("copy_weight":0.125})"
       "\n"
       R"({"kind":"nonfinite","step":21,"windows":[7,9]})"
+      "\n"
+      R"({"kind":"data","step":30,"tokens":245760,"sources":[)"
+      R"({"path":"web/*.h5","weight":0.75,"share":0.7501,"epochs":0.5},)"
+      R"({"path":"b \"","weight":0.25,"share":0.2499,"epochs":2.0}]})"
       "\n");
+  EXPECT_EQ(read_metrics(dir_.path()).validation.size(), 2u);
 }
 
 TEST_F(MetricsTest, NumbersComeBackBitForBit) {

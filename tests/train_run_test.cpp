@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cplm/base.h"
 #include "support/training_folder.h"
 
@@ -81,6 +83,32 @@ TEST(TrainRun, KilledAtTheMiddleAndResumedItIsTheStraightRun) {
 }
 
 // Also before the first checkpoint, and while one is being written.
+TEST(TrainRun, AMixtureLogsItsSharesAndResumesBitForBit) {
+  const TrainingFolder folder;
+  const std::vector<std::string> mixture = {
+      "data.train=[{path: data/train/0.h5, weight: 3}, {path: data/train/1.h5, weight: 1}]"};
+  expect_finished(folder.train("straight", mixture));
+  EXPECT_THAT(
+      read_file(folder / "straight/log.txt"),
+      AllOf(HasSubstr("source data/train/0.h5: 75 % of the tokens, 62 windows an epoch, "),
+            HasSubstr("source data/train/1.h5: 25 % of the tokens, 58 windows an epoch, ")));
+  const auto lines = folder.metrics("straight", "data");
+  ASSERT_THAT(lines, SizeIs(4));  // one a checkpoint
+  EXPECT_THAT(lines[0], HasSubstr(R"("step":10,"tokens":640,"sources":[{"path":"data/train/0.h5",)"
+                                  R"("weight":0.75,"share":)"));
+  const nlohmann::json web = nlohmann::json::parse(lines[3])["sources"][0];
+  EXPECT_NEAR(web["share"].get<double>(), 0.75, 0.12);  // of 160 sequences, 5 % of a block
+  EXPECT_DOUBLE_EQ(web["epochs"].get<double>(), web["share"].get<double>() * 160 / 62);
+
+  EXPECT_EQ(folder.train("stopped", mixture, {"--stop-after", "17"}).exit_code, kStopped);
+  expect_finished(folder.train("stopped", mixture));
+  EXPECT_THAT(folder.metrics("stopped", "data"), SizeIs(5));  // and one at the stop
+  EXPECT_EQ(folder.metrics("stopped", "train"), folder.metrics("straight", "train"));
+  EXPECT_EQ(folder.weights("stopped"), folder.weights("straight"));
+  expect_finished(folder.train("plain"));
+  EXPECT_THAT(folder.metrics("plain", "data"), SizeIs(0));
+}
+
 TEST(TrainRun, KilledThreeTimesInARowItIsTheStraightRun) {
   const TrainingFolder folder;
   expect_finished(folder.train("straight"));

@@ -68,8 +68,11 @@ struct ModelConfig {
 };
 
 struct DataSource {
-  std::string path;  // a glob
-  double weight = 1.0;
+  // Smaller shares of a mixture would leave blocks of the training order without the source.
+  static constexpr double kMinShare = 1.0 / 4096;
+
+  std::string path;              // a glob
+  std::optional<double> weight;  // every source has one, or none has: one list of shards
   bool operator==(const DataSource&) const = default;
 };
 

@@ -42,6 +42,8 @@ class ShardReader {
   const ShardInfo& info() const;
   // Tokens [begin, begin + count) widened to int32; an id at or above vocab_size is an error.
   void read_tokens(int64_t begin, int64_t count, int32_t* out) const;
+  // The same as stored, of a shard whose info().token_bytes is 2.
+  void read_tokens(int64_t begin, int64_t count, uint16_t* out) const;
   // 1 = counted as a target, 0 = not; all ones when the shard has no mask.
   void read_loss_mask(int64_t begin, int64_t count, uint8_t* out) const;
   // Entries [begin, begin + count) of document_offsets, which has document_count + 1 of them: the
@@ -143,6 +145,7 @@ class TrainingOrder {
   TrainingOrder(uint64_t seed, std::vector<WindowSource> sources);
   // Index among all sources' windows, numbered source after source.
   int64_t window_of(int64_t sequence) const;
+  const std::vector<WindowSource>& sources() const { return sources_; }
   // How many of the first `num_sequences` sequences come from each source.
   std::vector<int64_t> taken(int64_t num_sequences) const;
 

@@ -86,13 +86,7 @@ struct ModelInput {
 
 // Per-position numbers of a forward pass, [B, T], accumulation dtype; 0 where the target is -1,
 // but for the gates, which every position has. The last four are undefined for vanilla.
-struct PositionScores {
-  at::Tensor log_prob;          // log P(y)
-  at::Tensor log_prob_no_copy;  // log p_LM(y)
-  at::Tensor copy_gate;         // c
-  at::Tensor sink_mass;         // s
-  at::Tensor copy_weight;       // g = c (1 - s)
-};
+using PositionScores = ops::MixtureScores;
 
 // Work sizes; results do not depend on them (beyond rounding). 0: chosen.
 struct ChunkRows {

@@ -131,6 +131,9 @@ void attention_backward(const AttentionInput& input, const AttentionResult& resu
                         const at::Tensor& dv, OpsKind path);
 
 // ---- Copy-Paste scores
+// The most that a tile of scores and its gradient take on a GPU: enough blocks for every
+// multiprocessor, and near the second-level cache's size.
+inline constexpr int64_t kCopyTileBytes = int64_t{64} << 20;
 // a_tj = q_t.k_j / sqrt(D) for the allowed keys start_t <= j <= t (j <= t-1 without
 // include_current). M = logsumexp_j a_tj; Lam = logsumexp over the allowed j with ids_j =
 // target_t; -inf when empty. The sink's score is not part of it (one GEMV, the head's own).
@@ -172,11 +175,11 @@ struct MixtureResult {
   at::Tensor grad_vocab_lse, grad_target_logit, grad_copy_logit;
   at::Tensor grad_context_lse, grad_match_lse, grad_sink_score;
 };
-// What evaluation wants of every row, [N]; targets int64 [N], -1: both log-probabilities are 0.
+// What evaluation wants of every row; targets int64 [N], -1: both log-probabilities are 0.
 struct MixtureScores {
   at::Tensor log_prob;          // log P(y)
   at::Tensor log_prob_no_copy;  // log p_LM(y)
-  at::Tensor copy_gate;         // c
+  at::Tensor copy_gate;         // c, of every row, as the last two
   at::Tensor sink_mass;         // s
   at::Tensor copy_weight;       // g = c (1 - s)
 };
@@ -227,7 +230,8 @@ LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& in
                                                OpsKind path);
 
 // ---- decoding and whole distributions
-// Keys [begin_r, end_r) that row r may point at, int32 [R] each; begin undefined: 0.
+// Keys [begin_r, end_r) that row r may point at, int32 [R] each; begin undefined: 0. None where
+// begin_r >= end_r.
 struct KeyRange {
   at::Tensor begin, end;
 };
@@ -250,7 +254,8 @@ struct NextTokenInput {
   bool log_space = false;  // log P instead of P, finite however small P is
 };
 // P(v) [R, V] in the mode asked for (SPEC.md section 2; p_CP is p_LM where the range is empty).
-// kFused sums by token id to the same bits whatever the schedule; on CUDA to 2^-62 absolute.
+// Copy weights are over their own sum, so P adds to one however large the scores are. kFused sums
+// by token id to the same bits whatever the schedule; on CUDA to 2^-62 of a weight.
 at::Tensor next_token_distribution(const NextTokenInput& input, OpsKind path);
 
 struct Sampling {

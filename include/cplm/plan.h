@@ -66,8 +66,8 @@ TrafficPlan plan_traffic(const Config& config, int64_t ranks);
 // One step of the busiest rank, in seconds.
 struct StepPlan {
   int64_t ranks = 1;
-  int64_t sequences = 0;   // of the busiest rank
-  int64_t idle_ranks = 0;  // without a sequence, when a batch has fewer than there are ranks
+  int64_t batch_sequences = 0;  // as configured, but one a rank at least: `train` refuses fewer
+  int64_t sequences = 0;        // of the busiest rank
   double compute_s = 0, recompute_s = 0;
   double reduction_s = 0;       // of the gradients, most of it beside the backward
   double reduction_wait_s = 0;  // what of it the backward does not hide

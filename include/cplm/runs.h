@@ -34,6 +34,18 @@ struct ValidationRecord {
   int64_t counted_tokens = 0;
   std::optional<CopyMeans> copy;
 };
+// What a source of a mixture has given so far.
+struct SourceShare {
+  std::string path;
+  double weight = 0;  // as a share of all
+  double share = 0;   // achieved: of the sequences
+  double epochs = 0;
+};
+// One line of metrics.jsonl ("kind":"data").
+struct DataRecord {
+  int64_t step = 0, tokens = 0;
+  std::vector<SourceShare> sources;
+};
 
 // Appends to RUN/metrics.jsonl, each line handed to the system whole, or (full disk) not at all;
 // doubles as their shortest exact decimal; a number that is not finite becomes the string "nan",
@@ -46,6 +58,7 @@ class MetricsWriter {
   ~MetricsWriter();
   void write(const TrainRecord& record);
   void write(const ValidationRecord& record);
+  void write(const DataRecord& record);
   // {"kind":"nonfinite","step":...,"windows":[...]}
   void write_nonfinite(int64_t step, const std::vector<int64_t>& windows);
   // {"kind":"loss_spike","step":...,"loss":...,"windows":[...]}; windows: of a batch left out

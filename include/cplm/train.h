@@ -14,6 +14,7 @@
 #include "cplm/config.h"
 #include "cplm/data.h"
 #include "cplm/model.h"
+#include "cplm/runs.h"
 
 namespace cplm {
 
@@ -102,6 +103,13 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
 std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,
                                                            const TokenBatch& batch,
                                                            const StepOptions& options);
+
+// ---- the training data
+// What each source gives to the first `num_sequences` sequences of a run.
+std::vector<SourceShare> source_shares(const TrainingOrder& order, int64_t num_sequences);
+// Error(kBadData) when a source has fewer windows than its share of one batch has sequences: the
+// batch would hold a window twice.
+void check_enough_windows(const std::vector<WindowSource>& sources, const Config& config);
 
 // ---- the loop
 struct TrainOptions {

@@ -5,8 +5,10 @@ The text itself is never changed: what is undone is only how a file stores it (s
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
+
+import numpy
 
 from cplm_data.errors import BadDataError
 
@@ -18,27 +20,36 @@ class Document(NamedTuple):
     source: str  # path of its file
     index: int  # line of a jsonl file (from 1), row of a parquet file (from 0), 0 in a txt file
     id: str | None
-    text: str | None
+    text: str | None = None
+    messages: object = None  # of a conversation, as the file has them
+    score: object = None
+    language: object = None
+    language_score: object = None
 
-
-class AcceptedDocument(NamedTuple):
-    text: str
-    split_key: int
-    num_bytes: int
+    @property
+    def place(self) -> str:
+        row = f" row {self.index}" if self.source.endswith(".parquet") else f":{self.index}"
+        return f"{self.source}{row}"
 
 
 class Rejections:
     """Documents left out, by reason; goes into the manifest."""
 
-    def __init__(self) -> None:
-        self.by_reason: Counter[str] = Counter()
-        self.listed: list[dict[str, object]] = []
+    def __init__(self, summary: dict | None = None) -> None:
+        self.by_reason: Counter[str] = Counter(summary["by_reason"] if summary else {})
+        self.listed: list[dict[str, object]] = list(summary["documents"]) if summary else []
 
     def add(self, document: Document, reason: str) -> None:
         self.by_reason[reason] += 1
         if len(self.listed) < _MAX_LISTED_REJECTIONS:
             entry = {"file": document.source, "index": document.index, "reason": reason}
-            self.listed.append(entry if document.id is None else entry | {"id": document.id})
+            has_id = document.id is not None
+            readable_id = document.id.encode(errors="replace").decode() if has_id else None
+            self.listed.append(entry | {"id": readable_id} if has_id else entry)
+
+    def extend(self, later: "Rejections") -> None:
+        self.by_reason += later.by_reason
+        self.listed += later.listed[: _MAX_LISTED_REJECTIONS - len(self.listed)]
 
     def summary(self) -> dict[str, object]:
         return {
@@ -48,17 +59,7 @@ class Rejections:
         }
 
 
-def _rejection_reason(text: str | None) -> str | None:
-    if text is None:
-        return "text is null"
-    if not text or text.isspace():
-        return "text is empty"
-    if "\0" in text:
-        return "text holds a NUL character"
-    return None
-
-
-def _is_encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -66,25 +67,24 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
+def text_rejection(text: str | None) -> str | None:
+    """Why a text cannot become tokens."""
+    if text is None:
+        return "text is null"
+    if not text or text.isspace():
+        return "text is empty"
+    if "\0" in text:
+        return "text holds a NUL character"
+    return None if is_encodable(text) else "text holds a lone surrogate"
+
+
 def split_key(identity: bytes) -> int:
     """A 64-bit number that depends on a document alone: the first bytes of a sha256."""
     return int.from_bytes(hashlib.sha256(identity).digest()[:8], "big")
 
 
-def accepted(documents: Iterable[Document], rejections: Rejections) -> Iterator[AcceptedDocument]:
-    """The documents that become tokens, each with the key that decides its side of the split."""
-    for document in documents:
-        reason = _rejection_reason(document.text)
-        if reason is None and not _is_encodable(document.text):
-            reason = "text holds a lone surrogate"
-        if reason is None and document.id is not None and not _is_encodable(document.id):
-            reason = "id holds a lone surrogate"
-        if reason is not None:
-            rejections.add(document, reason)
-            continue
-        encoded = document.text.encode()
-        identity = document.id.encode() if document.id else encoded
-        yield AcceptedDocument(document.text, split_key(identity), len(encoded))
+def key_of(document: Document, encoded_text: bytes) -> int:
+    return split_key(document.id.encode() if document.id else encoded_text)
 
 
 class Split:
@@ -94,19 +94,24 @@ class Split:
     trains), so that two different documents always give both sides.
     """
 
-    def __init__(self, fraction: float) -> None:
+    def __init__(self, fraction: float, forced: dict[str, bool] | None = None) -> None:
         self._threshold = int(fraction * 2**64)
-        self._forced: dict[int, bool] = {}
+        self.forced = {} if forced is None else forced  # by key in decimal, as JSON keeps it
 
     def is_validation(self, key: int) -> bool:
-        forced = self._forced.get(key)
+        forced = self.forced.get(str(key))
         return key < self._threshold if forced is None else forced
 
-    def ensure_both_sides(self, documents: Iterable[AcceptedDocument]) -> None:
-        """Reads documents until both sides have one; all of them only in a small set."""
+    def are_validation(self, keys: numpy.ndarray) -> numpy.ndarray:
+        result = keys < numpy.uint64(self._threshold)
+        for key, is_validation in self.forced.items():
+            result[keys == numpy.uint64(int(key))] = is_validation
+        return result
+
+    def ensure_both_sides(self, keys: Iterable[int]) -> None:
+        """Reads keys until both sides have one: about 1 / fraction of them, all in a small set."""
         smallest = largest = None
-        for document in documents:
-            key = document.split_key
+        for key in keys:
             smallest = key if smallest is None else min(smallest, key)
             largest = key if largest is None else max(largest, key)
             if self._threshold == 0 or smallest < self._threshold <= largest:
@@ -116,8 +121,8 @@ class Split:
                 "no document is left to train on: every text is empty or rejected; see --input"
             )
         if smallest == largest:
-            self._forced[largest] = False
+            self.forced[str(largest)] = False
         elif smallest >= self._threshold:
-            self._forced[smallest] = True
+            self.forced[str(smallest)] = True
         else:
-            self._forced[largest] = False
+            self.forced[str(largest)] = False

@@ -1,21 +1,24 @@
-"""JSON lines: one object a line with a string `text` and, where there is one, an `id`."""
+"""JSON lines: one object a line with a string `text` (or `messages`) and, where there is one, an
+`id`. Reading cuts a file into lines; parsing them, which takes longer, is done by the workers."""
 
 import json
 from collections.abc import Iterable, Iterator
 
 from cplm_data.documents import Document
 from cplm_data.errors import BadDataError
+from cplm_data.fields import Fields
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Splits at \\n; a long line is joined once, from its parts."""
+def lines_of(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Splits after each \\n, which stays; a long line is joined once, from its parts."""
     parts: list[bytes] = []
     for block in blocks:
         *ends, rest = block.split(b"\n")
         for end in ends:
             parts.append(end)
+            parts.append(b"\n")
             yield b"".join(parts)
             parts.clear()
         parts.append(rest)
@@ -24,7 +27,7 @@ def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield last
 
 
-def _parse(line: bytes, place: str) -> dict[str, object]:
+def _parse(line: bytes, place: str, body: str) -> dict[str, object]:
     try:
         value = json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -36,31 +39,31 @@ def _parse(line: bytes, place: str) -> dict[str, object]:
         raise BadDataError(f"{place}: invalid JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadDataError(
-            f"{place}: expected a JSON object with a key 'text', found {type(value).__name__}"
+            f"{place}: expected a JSON object with a key '{body}', found {type(value).__name__}"
         )
     return value
 
 
-def _document(name: str, number: int, line: bytes) -> Document:
+def document_of_line(name: str, number: int, line: bytes, fields: Fields) -> Document | None:
+    """None for an empty line."""
+    if number == 1:
+        line = line.removeprefix(_BYTE_ORDER_MARK)
+    if not line.strip():
+        return None
     place = f"{name}:{number}"
-    value = _parse(line, place)
-    if "text" not in value:
-        keys = ", ".join(sorted(value)[:10]) or "none"
-        raise BadDataError(f"{place}: expected a key 'text', found keys: {keys}")
-    text, document_id = value["text"], value.get("id")
+    value = _parse(line, place, fields.body)
+    names = fields.choose(value, place, "key")
+    text, document_id = value.get(names.get("text")), value.get(names.get("id"))
     if text is not None and not isinstance(text, str):
-        raise BadDataError(f"{place}: expected 'text' to be a string, found {type(text).__name__}")
+        raise BadDataError(
+            f"{place}: expected '{names['text']}' to be a string, found {type(text).__name__}"
+        )
     if document_id is not None and (
         not isinstance(document_id, str | int) or isinstance(document_id, bool)
     ):
         kind = type(document_id).__name__
-        raise BadDataError(f"{place}: expected 'id' to be a string or an integer, found {kind}")
-    return Document(name, number, None if document_id is None else str(document_id), text)
-
-
-def read_jsonl(name: str, blocks: Iterable[bytes]) -> Iterator[Document]:
-    for number, line in enumerate(_lines(blocks), start=1):
-        if number == 1:
-            line = line.removeprefix(_BYTE_ORDER_MARK)
-        if line.strip():
-            yield _document(name, number, line)
+        raise BadDataError(
+            f"{place}: expected '{names['id']}' to be a string or an integer, found {kind}"
+        )
+    others = {role: value[key] for role, key in names.items() if role not in ("id", "text")}
+    return Document(name, number, None if document_id is None else str(document_id), text, **others)

@@ -1,23 +1,28 @@
 """The output folder: what is ours in it, whether the job is done there, and its manifest.
 
-A job first leaves a marker file, then shards and tokenizer.json, and last manifest.json. So a
-folder without manifest is unfinished however the job ended, and the marker says it was ours.
+A job first leaves a marker file, then shards, tokenizer.json and a journal, and last its manifest.
+So a folder without manifest is unfinished however the job ended, and the marker says it was ours.
+Of several machines each has its own marker, journal, shards and piece of the manifest here.
 """
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
-from cplm_data.durable import PARTIAL_SUFFIX, make_folder, sha256_of_file, write_durably
+from cplm_data.durable import PARTIAL_SUFFIX, make_folder, write_durably
 from cplm_data.errors import ArgumentError, PrepareError, system_reason
 from cplm_data.sources import Source
 
 SPLITS = ("train", "validation")
-_MARKER = ".preparing"
-_MANIFEST = "manifest.json"
-_TOKENIZER = "tokenizer.json"
-_OURS = frozenset([*SPLITS, _MARKER, _MANIFEST, _TOKENIZER])
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+_OURS = re.compile(
+    r"(train|validation|tokenizer\.json|manifest\.json|manifest\.\d+-of-\d+\.json"
+    r"|\.preparing(\.\d+-of-\d+)?|\.journal(\.\d+-of-\d+)?\.json)"
+)
 # What may stand beside the shards though it is not ours: notes on where the text came from.
 _NOTES = frozenset(["SOURCES.txt"])
 
@@ -26,36 +31,28 @@ def to_json(value: object) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def describe_sources(sources: list[Source]) -> list[dict[str, object]]:
-    """Path, size and sha256 of each input file."""
+def read_manifest(path: Path) -> dict | None:
+    """None when there is none, or none of ours."""
     try:
-        return [
-            {"path": s.name, "size_bytes": s.size_bytes, "sha256": sha256_of_file(s.path)}
-            for s in sources
-        ]
-    except OSError as error:
-        raise PrepareError(f"{error.filename}: cannot be read: {system_reason(error)}") from None
-
-
-def _contents(sources: list[dict[str, object]]) -> list[tuple[object, object]]:
-    """Equal bytes are equal input, wherever the files lie."""
-    return [(source["size_bytes"], source["sha256"]) for source in sources]
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    needed = {"settings": dict, "sources": list, "files": dict}
+    is_ours = isinstance(value, dict) and all(
+        isinstance(value.get(k), t) for k, t in needed.items()
+    )
+    return value if is_ours else None
 
 
 class OutputFolder:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rank: int = 0, world: int = 1) -> None:
         self.folder = folder
-
-    def _manifest(self) -> dict | None:
-        try:
-            value = json.loads((self.folder / _MANIFEST).read_bytes())
-        except (OSError, ValueError):
-            return None
-        needed = {"settings": dict, "sources": list, "files": dict}
-        is_ours = isinstance(value, dict) and all(
-            isinstance(value.get(k), t) for k, t in needed.items()
-        )
-        return value if is_ours else None
+        self.world = world
+        self._share = "" if world == 1 else f".{rank:03d}-of-{world:03d}"
+        self.manifest_path = folder / f"manifest{self._share}.json"
+        self.journal_path = folder / f".journal{self._share}.json"
+        self._marker_path = folder / f".preparing{self._share}"
+        self.shard_stem = "shard_" if world == 1 else f"shard_{rank:03d}-of-{world:03d}_"
 
     def _foreign_entry(self, sources: list[Source]) -> str | None:
         """A name in the folder that is neither ours nor an input."""
@@ -64,32 +61,38 @@ class OutputFolder:
             real = os.path.realpath(entry)
             is_input = any(path == real or path.startswith(real + os.sep) for path in inputs)
             is_leftover = entry.name.startswith(".") and entry.name.endswith(PARTIAL_SUFFIX)
-            if entry.name not in _OURS | _NOTES and not is_input and not is_leftover:
+            is_known = _OURS.fullmatch(entry.name) or entry.name in _NOTES
+            if not is_known and not is_input and not is_leftover:
                 return entry.name
         return None
 
-    def _has_results(self) -> bool:
-        names = [self.folder / _MANIFEST, self.folder / _TOKENIZER]
-        return any(path.exists() for path in names) or any(
-            any((self.folder / split).iterdir())
-            for split in SPLITS
-            if (self.folder / split).is_dir()
-        )
+    def _shards(self) -> list[Path]:
+        return [path for split in SPLITS for path in sorted((self.folder / split).glob("*.h5"))]
 
-    def is_complete(self, settings: dict[str, object], sources: list[dict[str, object]]) -> bool:
-        """Whether this very job is done here: its manifest, and each file with its size."""
-        manifest = self._manifest()
+    def _has_results(self) -> bool:
+        """Of an earlier job; other machines' shares of this job do not count."""
+        if self.world == 1:
+            names = [self.folder / MANIFEST, self.folder / TOKENIZER]
+            return any(path.exists() for path in names) or bool(self._shards())
+        ours = [path for path in self._shards() if path.name.startswith(self.shard_stem)]
+        return self.manifest_path.exists() or bool(ours)
+
+    def complete_manifest(self, settings: dict[str, object], sources: list[Source]) -> dict | None:
+        """The manifest of this very job when its settings, input sizes and files are as it says."""
+        manifest = read_manifest(self.manifest_path)
         if manifest is None or manifest["settings"] != settings:
-            return False
-        if _contents(manifest["sources"]) != _contents(sources):
-            return False
+            return None
+        sizes = [source.size_bytes for source in sources]
+        if [source["size_bytes"] for source in manifest["sources"]] != sizes:
+            return None
         try:
-            return all(
+            is_whole = all(
                 (self.folder / name).stat().st_size == file["size_bytes"]
                 for name, file in manifest["files"].items()
             )
         except OSError:
-            return False
+            return None
+        return manifest if is_whole else None
 
     def refuse_unless_free(self, sources: list[Source]) -> None:
         """Exit 2 when the folder holds anything but our inputs and an interrupted job of ours."""
@@ -103,8 +106,8 @@ class OutputFolder:
                 f"--output {self.folder}: holds {foreign!r}, which is not of this job; "
                 "name an empty folder or give --overwrite"
             )
-        manifest = self._manifest()
-        was_interrupted = manifest is None and (self.folder / _MARKER).exists()
+        manifest = read_manifest(self.manifest_path)
+        was_interrupted = manifest is None and self._marker_path.exists()
         if was_interrupted or not self._has_results():
             return
         state = (
@@ -115,26 +118,55 @@ class OutputFolder:
             "name another folder, or give --overwrite to replace them"
         )
 
-    def begin(self) -> None:
+    def refuse_other_divisions(self) -> None:
+        """Shares of one job and of another do not mix, and no machine may remove another's."""
+        if self.world == 1:
+            return
+        own = re.compile(rf"shard_\d{{3}}-of-{self.world:03d}_\d+\.h5")
+        for path in self._shards():
+            if not own.fullmatch(path.name):
+                raise ArgumentError(
+                    f"--output {self.folder}: holds {path.parent.name}/{path.name}, which is not "
+                    f"of a job of {self.world} machines; name an empty folder"
+                )
+
+    def begin(self, is_resumed: bool) -> None:
         """Leaves the marker, locked while this process lives; removes earlier results."""
         make_folder(self.folder)
         try:
             self._lock()
-            (self.folder / _MANIFEST).unlink(missing_ok=True)
-            (self.folder / _TOKENIZER).unlink(missing_ok=True)
-            for folder in (self.folder, *(self.folder / split for split in SPLITS)):
-                for path in folder.glob(f".*{PARTIAL_SUFFIX}"):
-                    path.unlink()
-            for split in SPLITS:
-                for path in (self.folder / split).glob("*.h5"):
-                    path.unlink()
+            self.manifest_path.unlink(missing_ok=True)
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+            if not is_resumed:
+                self._remove_results()
         except OSError as error:
             raise PrepareError(
                 f"{error.filename}: cannot be written or removed: {system_reason(error)}"
             ) from None
 
+    def _remove_results(self) -> None:
+        self.journal_path.unlink(missing_ok=True)
+        if self.world == 1:
+            (self.folder / TOKENIZER).unlink(missing_ok=True)
+            for path in (*self.folder.glob("manifest.*-of-*.json"), *self._shards()):
+                path.unlink()
+        for path in self._shards():
+            if path.name.startswith(self.shard_stem):
+                path.unlink()
+        self.remove_leftovers()
+
+    def remove_leftovers(self) -> None:
+        """Partial files, other machines' apart."""
+        stem = "" if self.world == 1 else self.shard_stem
+        for split in SPLITS:
+            for path in (self.folder / split).glob(f".{stem}*{PARTIAL_SUFFIX}"):
+                path.unlink()
+        for path in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
+            if self._share in path.name:
+                path.unlink()
+
     def _lock(self) -> None:
-        self._marker = open(self.folder / _MARKER, "ab")
+        self._marker = open(self._marker_path, "ab")
         try:
             fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -143,8 +175,29 @@ class OutputFolder:
             ) from None
 
     def write_tokenizer(self, contents: bytes) -> None:
-        write_durably(self.folder / _TOKENIZER, contents)
+        write_durably(self.folder / TOKENIZER, contents, self._share)
+
+    def read_tokenizer(self, expected_sha256: str) -> bytes:
+        path = self.folder / TOKENIZER
+        try:
+            contents = path.read_bytes()
+        except OSError as error:
+            raise ArgumentError(
+                f"{path}: cannot be read: {system_reason(error)}; give --overwrite to start over"
+            ) from None
+        if hashlib.sha256(contents).hexdigest() != expected_sha256:
+            raise ArgumentError(
+                f"{path}: changed since the interrupted job wrote it; "
+                "give --overwrite to start over"
+            )
+        return contents
 
     def finish(self, manifest: dict[str, object]) -> None:
-        write_durably(self.folder / _MANIFEST, to_json(manifest))
-        (self.folder / _MARKER).unlink(missing_ok=True)
+        write_durably(self.manifest_path, to_json(manifest))
+        self.clean_up()
+
+    def clean_up(self) -> None:
+        """What only an unfinished job needs."""
+        self.remove_leftovers()
+        self.journal_path.unlink(missing_ok=True)
+        self._marker_path.unlink(missing_ok=True)

@@ -1,209 +1,227 @@
 """The flow of a preparation: find, check, split, train or load the tokenizer, encode, publish.
 
-Documents are read in a fixed order, so equal input and settings give equal bytes.
+Documents are kept in a fixed order, so equal input and settings give equal bytes, whatever the
+number of workers and however often the job was interrupted.
 """
 
-import concurrent.futures
-import dataclasses
 import hashlib
-import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cplm_data import shards
-from cplm_data.documents import AcceptedDocument, Rejections, Split, accepted
-from cplm_data.output import SPLITS, OutputFolder, describe_sources
+from cplm_data.conversations import ConversationSeries
+from cplm_data.corpus import Corpus
+from cplm_data.division import parts_of
+from cplm_data.documents import Rejections, Split
+from cplm_data.encoding import EncodedBatch, EncodingPlan
+from cplm_data.input_files import find_sources
+from cplm_data.job import Job
+from cplm_data.journal import Journal, Totals, place_of
+from cplm_data.manifest import closing_line, manifest_of, merged_line, source_label
+from cplm_data.output import SPLITS, OutputFolder
 from cplm_data.progress import Progress
-from cplm_data.sources import Source, find_sources
-from cplm_data.tokenizer import TextEncoder, read_tokenizer_file, train_tokenizer
+from cplm_data.series import ShardSeries
+from cplm_data.shards import ShardProperties
+from cplm_data.source_hashes import SourceHashes, hash_of
+from cplm_data.sources import Source
+from cplm_data.tokenizer import read_tokenizer_file, train_tokenizer
+from cplm_data.workers import WorkerPool, default_num_workers
 
-# Text handed to the tokenizer at once: enough to keep all cores busy, little enough for memory.
-_BATCH_BYTES = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    inputs: list[str]
-    output: Path
-    tokenizer: Path | None  # or else train one:
-    vocab_size: int | None
-    validation_fraction: float
-    eos: str
-    shard_tokens: int
-    overwrite: bool
-
-    def settings(self, tokenizer_sha256: str | None) -> dict[str, object]:
-        """What, beside the input, the output's bytes depend on."""
-        return {
-            "tokenizer_sha256": tokenizer_sha256,  # null: trained on this input
-            "train_tokenizer": self.vocab_size,
-            "eos": self.eos,
-            "validation_fraction": self.validation_fraction,
-            "shard_tokens": self.shard_tokens,
-            "shard_format": shards.FORMAT_VERSION,
-        }
+_JOURNAL_EVERY_S = 20.0
 
 
-class Corpus:
-    """All documents of the input, as often as they are asked for."""
+class Preparation:
+    """One machine's share of a job."""
 
-    def __init__(self, sources: list[Source], progress: Progress) -> None:
+    def __init__(self, job: Job, sources: list[Source], dataset_commit: str | None) -> None:
+        self.job = job
+        self.dataset_commit = dataset_commit
         self.sources = sources
-        self._num_bytes = max(sum(source.size_bytes for source in sources), 1)
-        self._progress = progress
+        self.progress = Progress()
+        self.output = OutputFolder(job.output, job.rank, job.world)
+        self.selection = job.selection()
+        self.corpus = Corpus(sources, parts_of(sources, job.rank, job.world), self.selection)
+        given = None if job.tokenizer is None else read_tokenizer_file(job.tokenizer)
+        self.given_tokenizer = given
+        self.settings = job.settings(None if given is None else hashlib.sha256(given).hexdigest())
+        # File names, not paths: where the files lie changes nothing.
+        files = [[Path(source.name).name, source.size_bytes] for source in sources]
+        digest = hashlib.sha256(repr(files).encode()).hexdigest()
+        self.input = {
+            "files": len(files),
+            "bytes": sum(size for _, size in files),
+            "sha256": digest,
+        }
+        self.journal = Journal(
+            self.output.journal_path, {"settings": self.settings, "input": self.input}
+        )
 
-    def share_read(self) -> float:
-        return sum(source.bytes_done for source in self.sources) / self._num_bytes
+    def read_sources(self) -> list[Source]:
+        """Those that this machine reads something of."""
+        indices = dict.fromkeys(part.source_index for part in self.corpus.parts)
+        return [self.sources[index] for index in indices]
 
-    def documents(self, rejections: Rejections) -> Iterator[AcceptedDocument]:
-        for source in self.sources:
-            source.bytes_done = 0
-        for source in self.sources:
-            yield from accepted(source.documents(), rejections)
+    def is_complete(self) -> bool:
+        sources = self.read_sources()
+        manifest = self.output.complete_manifest(self.settings, sources)
+        if manifest is None:
+            return False
+        self.progress.begin(f"comparing {len(sources)} files with the manifest")
+        recorded = [source["sha256"] for source in manifest["sources"]]
+        return recorded == [hash_of(source) for source in sources]
 
-    def report(self, num_tokens: int) -> None:
-        self._progress.update(self.share_read(), num_tokens)
+    def _keys(self) -> Iterator[int]:
+        """Of all documents of the whole input, which all machines read alike from its begin."""
+        whole = Corpus(self.sources, parts_of(self.sources, 0, 1), self.selection)
+        if self.job.sequence_length is not None:
+            encoder = self.plan.batch_encoder(self.encoder)
+            for raw in whole.batches():
+                yield from encoder.encode(raw).keys.tolist()
+            return
+        for raw in whole.batches():
+            yield from (one.key for one in self.selection.texts(raw, Rejections()))
 
-    def training_texts(self, split: Split) -> Iterator[str]:
-        for document in self.documents(Rejections()):
-            if not split.is_validation(document.split_key):
-                self.report(num_tokens=0)
-                yield document.text
+    def _use_tokenizer(self, tokenizer_json: bytes, name: str) -> None:
+        job = self.job
+        self.plan = EncodingPlan(self.selection, tokenizer_json, job.eos, name, job.sequence_length)
+        self.encoder = self.plan.text_encoder()
 
+    def begin(self) -> Split:
+        """Of a job that starts anew."""
+        split = Split(self.job.validation_fraction)
+        if self.given_tokenizer is not None:
+            self._use_tokenizer(self.given_tokenizer, str(self.job.tokenizer))
+        split.ensure_both_sides(self._keys())
+        if self.given_tokenizer is None:
+            self.progress.begin(f"training a tokenizer of {self.job.vocab_size:,} tokens")
+            texts = self.corpus.training_texts(
+                split, self.job.tokenizer_bytes, self.progress.update
+            )
+            trained = train_tokenizer(texts, self.job.vocab_size, self.job.eos)
+            self._use_tokenizer(trained, "the trained tokenizer")
+        self.output.begin(is_resumed=False)
+        self.output.write_tokenizer(self.encoder.json_bytes)
+        return split
 
-def _batches(documents: Iterator[AcceptedDocument]) -> Iterator[list[AcceptedDocument]]:
-    batch: list[AcceptedDocument] = []
-    num_bytes = 0
-    for document in documents:
-        batch.append(document)
-        num_bytes += document.num_bytes
-        if num_bytes >= _BATCH_BYTES:
-            yield batch
-            batch, num_bytes = [], 0
-    if batch:
-        yield batch
+    def go_on(self, state: dict) -> Split:
+        """Of a job that was interrupted."""
+        self.output.begin(is_resumed=True)
+        name = str(self.output.folder / "tokenizer.json")
+        self._use_tokenizer(self.output.read_tokenizer(state["tokenizer_sha256"]), name)
+        return Split(self.job.validation_fraction, state["forced_sides"])
 
-
-def _encode_all(
-    corpus: Corpus,
-    rejections: Rejections,
-    split: Split,
-    encoder: TextEncoder,
-    series: dict[bool, shards.ShardSeries],
-) -> int:
-    """Appends every document to its side of the split; returns the bytes of text."""
-    num_bytes = 0
-    # One batch is encoded (outside Python's lock) while the next is read and the last is stored.
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        waiting = None
-        for batch in itertools.chain(_batches(corpus.documents(rejections)), [None]):
-            encoding = batch and pool.submit(encoder.encode, [document.text for document in batch])
-            if waiting is not None:
-                documents, encoded = waiting
-                for document, ids in zip(documents, encoded.result(), strict=True):
-                    series[split.is_validation(document.split_key)].add(ids)
-                    num_bytes += document.num_bytes
-                corpus.report(sum(s.token_count for s in series.values()))
-            waiting = batch and (batch, encoding)
-    for one in series.values():
-        one.finish()
-    return num_bytes
-
-
-def _source_label(sources: list[Source]) -> str:
-    """File names alone: where the files lay must not change a shard's bytes."""
-    first = Path(sources[0].name).name
-    return first if len(sources) == 1 else f"{first} and {len(sources) - 1} more files"
-
-
-def _manifest(
-    job_settings: dict[str, object],
-    sources: list[dict[str, object]],
-    encoder: TextEncoder,
-    series: dict[str, shards.ShardSeries],
-    rejections: Rejections,
-    num_bytes: int,
-) -> dict[str, object]:
-    counts = {
-        name: {"documents": one.document_count, "tokens": one.token_count}
-        for name, one in series.items()
-    }
-    return {
-        "format_version": 1,
-        "settings": job_settings,
-        "tokenizer": {
-            "sha256": encoder.sha256,
-            "vocab_size": encoder.vocab_size,
-            "eos_token_id": encoder.eos_id,
-        },
-        "counts": counts
-        | {"text_bytes": num_bytes, "dropped_special_ids": encoder.num_dropped_ids},
-        "files": {name: file for one in series.values() for name, file in one.files.items()},
-        "rejected": rejections.summary(),
-        "sources": sources,
-    }
+    def encode(self, split: Split, state: dict | None) -> str:
+        encoding = _Encoding(self, split, state)
+        try:
+            encoding.run()
+            manifest = manifest_of(self, encoding.series, encoding.totals)
+            indices = dict.fromkeys(part.source_index for part in self.corpus.parts)
+            self.output.finish(manifest | {"sources": encoding.hashes.finish(list(indices))})
+        finally:
+            encoding.hashes.close()
+        self.progress.end()
+        return closing_line(self.job, encoding.series, encoding.totals)
 
 
-def _load_or_train(
-    job: Job, given: bytes | None, corpus: Corpus, split: Split, progress: Progress
-) -> TextEncoder:
-    if given is not None:
-        return TextEncoder(given, job.eos, str(job.tokenizer))
-    progress.begin(f"training a tokenizer of {job.vocab_size:,} tokens")
-    trained = train_tokenizer(corpus.training_texts(split), job.vocab_size, job.eos)
-    return TextEncoder(trained, job.eos, "the trained tokenizer")
+class _Encoding:
+    """The long part: batches to shards, with a journal."""
+
+    def __init__(self, preparation: Preparation, split: Split, state: dict | None) -> None:
+        self._preparation = preparation
+        self._split = split
+        self._part, self._place = place_of(state)
+        self._share_done = 0.0 if state is None else state["share_done"]
+        self.totals = Totals(None if state is None else state["totals"])
+        self.series = {
+            name: self._new_series(name, None if state is None else state["series"][name])
+            for name in SPLITS
+        }
+        recorded = [] if state is None else state["sources"]
+        self.hashes = SourceHashes(preparation.sources, recorded)
+
+    def _new_series(self, name: str, state: dict | None) -> ShardSeries:
+        job, encoder = self._preparation.job, self._preparation.encoder
+        properties = ShardProperties(
+            encoder.vocab_size,
+            encoder.eos_id,
+            encoder.sha256,
+            source_label(self._preparation.sources),
+            encoder.dtype,
+            has_loss_mask=job.sequence_length is not None,
+        )
+        stem = self._preparation.output.shard_stem
+        arguments = (job.output / name, stem, job.shard_tokens, properties)
+        if job.sequence_length is None:
+            return ShardSeries(*arguments, state)
+        return ConversationSeries(*arguments, sequence_length=job.sequence_length, state=state)
+
+    def run(self) -> None:
+        preparation = self._preparation
+        corpus, progress = preparation.corpus, preparation.progress
+        progress.begin(f"encoding {len(corpus.parts)} files", self._share_done, self._num_tokens())
+        self._write_journal()
+        default = default_num_workers(corpus.num_bytes)
+        num_workers = preparation.job.num_workers or default
+        with WorkerPool(num_workers, preparation.plan, preparation.encoder) as pool:
+            raw_batches = corpus.batches(self._part, self._place, self.hashes.begin)
+            for batch in pool.map(raw_batches):
+                self._add(batch)
+                progress.update(self._share_done, self._num_tokens())
+        for one in self.series.values():
+            one.finish()
+
+    def _num_tokens(self) -> int:
+        return sum(one.token_count for one in self.series.values())
+
+    def _add(self, batch: EncodedBatch) -> None:
+        sides = self._split.are_validation(batch.keys)
+        begin = 0
+        for end, is_validation in zip(batch.ends.tolist(), sides.tolist(), strict=True):
+            mask = None if batch.mask is None else batch.mask[begin:end]
+            self.series[SPLITS[is_validation]].add(batch.ids[begin:end], mask)
+            begin = end
+        self.totals.add(batch)
+        self._part, self._place = batch.raw.part_number, batch.raw.end
+        self._share_done = self._preparation.corpus.share_done(batch.raw)
+        is_due = time.monotonic() - self._last_journal >= _JOURNAL_EVERY_S
+        if is_due or any(one.has_finished_shards for one in self.series.values()):
+            self._write_journal()
+
+    def _write_journal(self) -> None:
+        self._preparation.journal.write(
+            {
+                "part": self._part,
+                "record": self._place.record,
+                "byte": self._place.byte,
+                "share_done": self._share_done,
+                "tokenizer_sha256": self._preparation.encoder.sha256,
+                "forced_sides": self._split.forced,
+                "series": {name: one.state() for name, one in self.series.items()},
+                "totals": self.totals.state(),
+                "sources": self.hashes.state(),
+            }
+        )
+        for one in self.series.values():
+            one.forget_finished()
+        self._last_journal = time.monotonic()
 
 
 def run(job: Job) -> str:
-    """Does the job unless it is done; returns the closing line."""
-    progress = Progress()
-    sources = find_sources(job.inputs)
-    given = None if job.tokenizer is None else read_tokenizer_file(job.tokenizer)
-    settings = job.settings(None if given is None else hashlib.sha256(given).hexdigest())
-    described = describe_sources(sources)
-    output = OutputFolder(job.output)
-    if output.is_complete(settings, described):
-        return f"{job.output} is complete: same input and settings, nothing to do"
-    if not job.overwrite:
+    """Does the job, goes on with it, or says that it is done; returns the closing line."""
+    inputs, commit = list(job.inputs), None
+    if job.dataset is not None:
+        files, commit = job.dataset.download()
+        inputs += files
+    sources = find_sources(inputs)
+    preparation = Preparation(job, sources, commit)
+    output = preparation.output
+    if preparation.is_complete():
+        output.clean_up()
+        done = f"{job.output} is complete: same input and settings, nothing to do"
+        return merged_line(job, done)
+    output.refuse_other_divisions()
+    state = None if job.overwrite else preparation.journal.read()
+    if state is None and not job.overwrite:
         output.refuse_unless_free(sources)
-
-    corpus = Corpus(sources, progress)
-    split = Split(job.validation_fraction)
-    split.ensure_both_sides(corpus.documents(Rejections()))
-    encoder = _load_or_train(job, given, corpus, split, progress)
-    properties = shards.ShardProperties(
-        encoder.vocab_size, encoder.eos_id, encoder.sha256, _source_label(sources), encoder.dtype
-    )
-    output.begin()
-    output.write_tokenizer(encoder.json_bytes)
-    series = {
-        name: shards.ShardSeries(job.output / name, job.shard_tokens, properties) for name in SPLITS
-    }
-    rejections = Rejections()
-    progress.begin(f"encoding {len(sources)} files")
-    num_bytes = _encode_all(
-        corpus, rejections, split, encoder, {False: series["train"], True: series["validation"]}
-    )
-    output.finish(_manifest(settings, described, encoder, series, rejections, num_bytes))
-    progress.end()
-    return _closing_line(job, series, rejections, encoder)
-
-
-def _closing_line(
-    job: Job, series: dict[str, shards.ShardSeries], rejections: Rejections, encoder: TextEncoder
-) -> str:
-    parts = [
-        f"{name} {one.token_count:,} tokens in {one.document_count:,} documents, "
-        f"shards: {len(one.files)}"
-        for name, one in series.items()
-    ]
-    if rejections.by_reason:
-        reasons = ", ".join(
-            f"{count} {reason}" for reason, count in sorted(rejections.by_reason.items())
-        )
-        parts.append(f"{rejections.by_reason.total():,} documents rejected ({reasons})")
-    if encoder.num_dropped_ids:
-        parts.append(f"{encoder.num_dropped_ids:,} characters without a token dropped")
-    if not series["validation"].document_count and job.validation_fraction > 0:
-        parts.append("no validation shards, since there is only one document (a txt file is one)")
-    return f"{job.output}: " + "; ".join(parts)
+    split = preparation.begin() if state is None else preparation.go_on(state)
+    return merged_line(job, preparation.encode(split, state))

@@ -20,10 +20,13 @@ class Progress:
         self._terminal = sys.stderr.isatty()
         self._stage = ""
         self._began = self._shown = time.monotonic()
+        self._share_before, self._tokens_before = 0.0, 0
 
-    def begin(self, stage: str) -> None:
+    def begin(self, stage: str, share_done: float = 0.0, num_tokens: int = 0) -> None:
+        """What was done before does not count for the speed."""
         self.end()
         self._stage = stage
+        self._share_before, self._tokens_before = share_done, num_tokens
         self._began = self._shown = time.monotonic()
         self.say(stage)
 
@@ -38,9 +41,11 @@ class Progress:
         elapsed = now - self._began
         parts = [f"{self._stage}: {100 * share_done:.1f} %"]
         if num_tokens:
-            parts.append(f"{num_tokens:,} tokens, {num_tokens / elapsed:,.0f} tokens/s")
-        if share_done > 0:
-            parts.append(f"{format_duration(elapsed * (1 - share_done) / share_done)} left")
+            rate = (num_tokens - self._tokens_before) / elapsed
+            parts.append(f"{num_tokens:,} tokens, {rate:,.0f} tokens/s")
+        progress = share_done - self._share_before
+        if progress > 0:
+            parts.append(f"{format_duration(elapsed * (1 - share_done) / progress)} left")
         line = ", ".join(parts)
         print(
             f"\r\x1b[K{line}" if self._terminal else line,

@@ -1,34 +1,61 @@
-"""Input files: finding them, and reading their documents one after the other in bounded memory.
+"""One input file: its raw records from any place on, in batches and in bounded memory.
 
 What storage adds is undone: UTF-8, a byte order mark, and in .txt files CRLF line ends.
 Broken files (invalid UTF-8, invalid JSON, damaged compression) stop the run with their place.
 """
 
-import glob
+import itertools
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import zstandard
 
 from cplm_data.documents import Document
-from cplm_data.errors import ArgumentError, BadDataError, system_reason
-from cplm_data.jsonl import read_jsonl
+from cplm_data.errors import BadDataError, system_reason
+from cplm_data.fields import Fields
+from cplm_data.jsonl import lines_of
 from cplm_data.parquet import read_parquet
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt")
+# Text handed to a worker at once: enough to keep it busy, little enough for memory.
+_BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 16
 
 
-class Source:
-    """One input file; `bytes_done` follows the reader for the progress line."""
+class Place(NamedTuple):
+    """Where reading goes on: after so many records (rows, lines, files) and bytes of lines."""
 
+    record: int = 0
+    byte: int = 0
+
+
+class Part(NamedTuple):
+    """What is read of a source: all, or what begins in [begin, end) of its rows or bytes."""
+
+    source_index: int
+    begin: int = 0
+    end: int | None = None
+
+
+class RawBatch(NamedTuple):
+    """Records as they were read: lines, or documents where reading already gives them."""
+
+    source: str
+    lines: list[bytes]
+    first_line: int  # number of the first line, from 1
+    documents: list[Document]
+    part_number: int  # of the parts that are read, and
+    end: Place  # where reading goes on after this batch
+    share_done: float  # of its part
+
+
+class Source:
     def __init__(self, path: str) -> None:
         self.path = path
         self.stat = os.stat(path)
-        self.bytes_done = 0
 
     @property
     def size_bytes(self) -> int:
@@ -39,9 +66,20 @@ class Source:
         """For manifests and messages: file names need not be valid UTF-8."""
         return os.fsencode(self.path).decode(errors="replace")
 
-    def documents(self) -> Iterator[Document]:
+    def batches(
+        self, part: Part, part_number: int, fields: Fields, start: Place
+    ) -> Iterator[RawBatch]:
         try:
-            yield from self._read()
+            if self.path.endswith(".jsonl"):
+                start = self._begin_of_part(part, start)
+            if self.path.endswith(".txt"):
+                batches = self._text_batches(fields, start)
+            elif self.path.endswith(".parquet"):
+                batches = self._row_batches(part, fields, start)
+            else:
+                batches = self._line_batches(part, start)
+            for batch in batches:
+                yield batch._replace(part_number=part_number)
             now = os.stat(self.path)
         except OSError as error:
             raise BadDataError(f"{self.name}: cannot be read: {system_reason(error)}") from None
@@ -49,43 +87,90 @@ class Source:
             raise BadDataError(
                 f"{self.name}: changed while it was read; run again when it is complete"
             )
-        self.bytes_done = self.size_bytes
 
-    def _read(self) -> Iterator[Document]:
-        if self.path.endswith(".txt"):
-            yield Document(self.name, 0, None, _read_text_file(self))
-        elif self.path.endswith(".parquet"):
-            yield from read_parquet(self)
-        else:
-            yield from read_jsonl(self.name, self._blocks())
+    def _batch(self, end: Place, share_done: float, **records: object) -> RawBatch:
+        empty = RawBatch(self.name, [], 0, [], 0, end, share_done)
+        return empty._replace(**records)
 
-    def _blocks(self) -> Iterator[bytes]:
-        """The file's bytes, decompressed; raises when compressed data is damaged or cut off."""
+    def _text_batches(self, fields: Fields, start: Place) -> Iterator[RawBatch]:
+        if start.record == 0:
+            fields.choose(["text"], self.name, "column")
+            document = Document(self.name, 0, None, _read_text_file(self))
+            yield self._batch(Place(record=1), 1.0, documents=[document])
+
+    def _row_batches(self, part: Part, fields: Fields, start: Place) -> Iterator[RawBatch]:
+        documents: list[Document] = []
+        num_bytes = 0
+        row = max(start.record, part.begin)
+        for some, some_bytes, end in read_parquet(self, fields, row, part.end):
+            documents += some
+            row += len(some)
+            num_bytes += some_bytes
+            if num_bytes >= _BATCH_BYTES:
+                share_done = (row - part.begin) / (end - part.begin)
+                yield self._batch(Place(record=row), share_done, documents=documents)
+                documents, num_bytes = [], 0
+        yield self._batch(Place(record=row), 1.0, documents=documents)
+
+    def _begin_of_part(self, part: Part, start: Place) -> Place:
+        """A part that begins inside a file of lines: how many lines stand before it."""
+        if start.byte >= part.begin:
+            return start
+        num_lines = 0
         with open(self.path, "rb") as file:
-            if self.path.endswith(".jsonl"):
-                while block := file.read(_READ_BYTES):
-                    self.bytes_done += len(block)
-                    yield block
-                return
-            make = _DECOMPRESSORS[Path(self.path).suffix]
-            decompressor = make()
-            anything_pending = False
-            while block := file.read(_READ_BYTES):
-                self.bytes_done += len(block)
-                while block:  # one file may hold several gzip members or zstd frames
-                    if decompressor.eof:
-                        decompressor = make()
-                    try:
-                        yield decompressor.decompress(block)
-                    except (zlib.error, zstandard.ZstdError) as error:
-                        place = f"{self.name}: damaged compressed data near byte {self.bytes_done}"
-                        raise BadDataError(f"{place}: {error}") from None
-                    block = decompressor.unused_data if decompressor.eof else b""
-                anything_pending = not decompressor.eof
-            if anything_pending:
-                raise BadDataError(
-                    f"{self.name}: the compressed data is cut off at byte {self.bytes_done}"
-                )
+            for begin in range(0, part.begin, 1 << 20):
+                num_lines += file.read(min(1 << 20, part.begin - begin)).count(b"\n")
+        return Place(num_lines, part.begin)
+
+    def _line_batches(self, part: Part, start: Place) -> Iterator[RawBatch]:
+        lines: list[bytes] = []
+        place, num_bytes = start, 0
+        for line, share_done in self._lines(part, start.byte):
+            lines.append(line)
+            num_bytes += len(line)
+            if num_bytes >= _BATCH_BYTES:
+                first = place.record + 1
+                place = Place(place.record + len(lines), place.byte + num_bytes)
+                yield self._batch(place, share_done, lines=lines, first_line=first)
+                lines, num_bytes = [], 0
+        first = place.record + 1
+        place = Place(place.record + len(lines), place.byte + num_bytes)
+        yield self._batch(place, 1.0, lines=lines, first_line=first)
+
+    def _lines(self, part: Part, position: int) -> Iterator[tuple[bytes, float]]:
+        """The lines from byte `position` on, each with the share of the part that was read."""
+        is_plain = self.path.endswith(".jsonl")
+        end = self.size_bytes if part.end is None else part.end
+        with open(self.path, "rb") as file:
+            if is_plain:
+                file.seek(position)
+                blocks = iter(lambda: file.read(_READ_BYTES), b"")
+            else:
+                blocks = _skip(position, self._decompressed(file))
+            for line in lines_of(blocks):
+                if is_plain and position >= end:
+                    return
+                position += len(line)
+                yield line, min(1.0, (file.tell() - part.begin) / max(end - part.begin, 1))
+
+    def _decompressed(self, file) -> Iterator[bytes]:
+        """Raises when compressed data is damaged or cut off."""
+        make = _DECOMPRESSORS[Path(self.path).suffix]
+        decompressor = make()
+        anything_pending = False
+        while block := file.read(_READ_BYTES):
+            while block:  # one file may hold several gzip members or zstd frames
+                if decompressor.eof:
+                    decompressor = make()
+                try:
+                    yield decompressor.decompress(block)
+                except (zlib.error, zstandard.ZstdError) as error:
+                    place = f"{self.name}: damaged compressed data near byte {file.tell()}"
+                    raise BadDataError(f"{place}: {error}") from None
+                block = decompressor.unused_data if decompressor.eof else b""
+            anything_pending = not decompressor.eof
+        if anything_pending:
+            raise BadDataError(f"{self.name}: the compressed data is cut off at byte {file.tell()}")
 
 
 _DECOMPRESSORS = {
@@ -94,62 +179,19 @@ _DECOMPRESSORS = {
 }
 
 
+def _skip(num_bytes: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        if num_bytes < len(block):
+            return itertools.chain([block[num_bytes:]], blocks)
+        num_bytes -= len(block)
+    return iter(())
+
+
 def _read_text_file(source: Source) -> str:
     data = Path(source.path).read_bytes()
-    source.bytes_done = len(data)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = f"byte 0x{data[error.start]:02x} at offset {error.start}"
         raise BadDataError(f"{source.name}: not UTF-8: {byte}; convert the file") from None
     return text.replace("\r\n", "\n")
-
-
-def _files_below(folder: str) -> list[str]:
-    """Files of the known kinds in a folder and its subfolders, hidden ones left out."""
-    found: list[str] = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            os.path.join(parent, name)
-            for name in names
-            if name.endswith(SUFFIXES) and not name.startswith(".")
-        ]
-    return found
-
-
-def _matches(pattern: str) -> list[str]:
-    expanded = os.path.expanduser(pattern)
-    paths = [expanded] if os.path.exists(expanded) else glob.glob(expanded, recursive=True)
-    if not paths:
-        raise ArgumentError(f"--input {pattern}: no such file, and no file matches it")
-    found: list[str] = []
-    for path in paths:
-        if os.path.isdir(path):
-            found += _files_below(path)
-        elif path.endswith(SUFFIXES):
-            found.append(path)
-        else:
-            raise ArgumentError(f"--input {pattern}: {path}: expected one of {', '.join(SUFFIXES)}")
-    if not found:
-        raise ArgumentError(f"--input {pattern}: no {', '.join(SUFFIXES)} file in that folder")
-    return found
-
-
-def find_sources(patterns: list[str]) -> list[Source]:
-    """The files that the patterns name, each once, sorted by path."""
-    by_real_path: dict[str, str] = {}
-    for path in sorted({path for pattern in patterns for path in _matches(pattern)}):
-        by_real_path.setdefault(os.path.realpath(path), path)
-    sources: list[Source] = []
-    for path in by_real_path.values():
-        try:
-            source = Source(path)
-        except OSError as error:
-            raise BadDataError(f"{path}: cannot be read: {system_reason(error)}") from None
-        if not stat.S_ISREG(source.stat.st_mode):
-            raise ArgumentError(
-                f"--input: {source.name}: expected a regular file (it is read more than once)"
-            )
-        sources.append(source)
-    return sources

@@ -18,6 +18,7 @@ from cplm_data.errors import ArgumentError, one_line, system_reason
 # A document longer than this is encoded in pieces: an encoding takes about a hundred bytes of
 # memory a token, so one of a gigabyte would not fit.
 _PIECE_CHARACTERS = 1 << 18
+_CHARACTERS_AT_ONCE = 1 << 20
 # Where a text may be cut without changing its tokens, if the tokenizer passes the probes.
 _CUTS = (re.compile(r"(?<=\S\n)(?=[^\W\d_])"), re.compile(r"(?<=\w)(?= [^\W\d_])"))
 _PROBES = (
@@ -64,7 +65,7 @@ def read_tokenizer_file(path: Path) -> bytes:
 
 
 class TextEncoder:
-    """Texts -> ids without special tokens, on all cores."""
+    """Texts -> ids without special tokens."""
 
     def __init__(self, json_bytes: bytes, eos: str, name: str) -> None:
         self.json_bytes = json_bytes
@@ -130,16 +131,36 @@ class TextEncoder:
         """One array of ids a text, in the dtype of the shards, without eos."""
         pieces = [self._pieces(text) for text in texts]
         flat = [piece for of_text in pieces for piece in of_text]
-        encodings = iter(self._tokenizer.encode_batch_fast(flat, add_special_tokens=False))
-        return [self._join([next(encodings).ids for _ in of_text]) for of_text in pieces]
+        arrays = iter(self._encode_pieces(flat))
+        return [
+            (
+                next(arrays)
+                if len(of_text) == 1
+                else numpy.concatenate([next(arrays) for _ in of_text])
+            )
+            for of_text in pieces
+        ]
 
-    def _join(self, ids_of_pieces: list[list[int]]) -> numpy.ndarray:
-        ids = numpy.concatenate([numpy.array(ids, dtype=self.dtype) for ids in ids_of_pieces])
+    def _encode_pieces(self, pieces: list[str]) -> list[numpy.ndarray]:
+        arrays: list[numpy.ndarray] = []
+        begin = num_characters = 0
+        for end, piece in enumerate(pieces, start=1):
+            num_characters += len(piece)
+            if num_characters < _CHARACTERS_AT_ONCE and end < len(pieces):
+                continue
+            encodings = self._tokenizer.encode_batch_fast(
+                pieces[begin:end], add_special_tokens=False
+            )
+            arrays += [self._allowed(numpy.array(one.ids, dtype=self.dtype)) for one in encodings]
+            begin, num_characters = end, 0
+        return arrays
+
+    def _allowed(self, ids: numpy.ndarray) -> numpy.ndarray:
         forbidden = self._is_forbidden[ids]
-        if forbidden.any():
-            self.num_dropped_ids += int(forbidden.sum())
-            ids = ids[~forbidden]
-        return ids
+        if not forbidden.any():
+            return ids
+        self.num_dropped_ids += int(forbidden.sum())
+        return ids[~forbidden]
 
 
 def _with_special_eos(description: object, eos: str) -> object:

@@ -99,6 +99,7 @@ void add_bench_command(CLI::App& app) {
   bench->require_subcommand(1);
   add_bench_step(*bench);
   add_bench_ops(*bench);
+  add_bench_loader(*bench);
 }
 
 }  // namespace cplm

@@ -99,15 +99,28 @@ void print_windows(const char* name, const Json& data) {
           data["vocabulary_fits"].get<bool>() ? "" : "; VOCABULARY LARGER THAN model.vocab_size"));
 }
 
+// Of a mixture each source has epochs of its own.
+void print_sources(const Json& data) {
+  const Json& sources = data["train"]["sources"];
+  if (sources.size() == 1) {
+    row("tokens an epoch", with_commas(data["tokens_per_epoch"].get<int64_t>()));
+    row("epochs in the run", number(data["epochs"].get<double>()));
+    return;
+  }
+  for (const Json& source : sources) {
+    row("source",
+        str(source["path"].get<std::string>(), ": ", number(100 * source["weight"].get<double>()),
+            " %, ", with_commas(source["tokens_per_epoch"].get<int64_t>()), " tokens an epoch, ",
+            number(source["epochs"].get<double>()), " epochs in the run"));
+  }
+}
+
 void print_data(const Json& report) {
   heading("Data");
   const Json& data = report["data"];
   print_windows("train", data["train"]);
   if (data.contains("validation")) print_windows("validation", data["validation"]);
-  if (data.contains("tokens_per_epoch")) {
-    row("tokens an epoch", with_commas(data["tokens_per_epoch"].get<int64_t>()));
-    row("epochs in the run", number(data["epochs"].get<double>()));
-  }
+  if (data["train"].contains("sources")) print_sources(data);
   const auto list = [&](const char* title, const Json& lines) {
     if (lines.empty()) return;
     heading(title);

@@ -30,7 +30,7 @@ Json memory_json(const Config& config, const GpuModel& gpu, int64_t ranks) {
 Json step_json(const StepPlan& step) {
   return {{"gpus", step.ranks},
           {"sequences_of_a_rank", step.sequences},
-          {"idle_ranks", step.idle_ranks},
+          {"batch_sequences", step.batch_sequences},
           {"step_s", step.total_s},
           {"compute_s", step.compute_s},
           {"recompute_s", step.recompute_s},
@@ -46,7 +46,8 @@ Json step_json(const StepPlan& step) {
 Json cluster_json(const Config& config, const GpuModel& gpu, int64_t ranks) {
   const TrafficPlan traffic = plan_traffic(config, ranks);
   const StepPlan step = plan_step(config, gpu, ranks);
-  const double run_s = step.total_s * static_cast<double>(config.total_steps());
+  const double run_s =
+      static_cast<double>(config.total_steps() * config.train.batch_tokens) / step.tokens_per_s;
   Json scaling = Json::array();
   for (const int64_t count : std::set<int64_t>{1, 8, 64, 256, 1024, ranks}) {
     scaling.push_back(step_json(plan_step(config, gpu, count)));
@@ -91,21 +92,20 @@ void print_step(const Json& cluster) {
       ms("compute_s"), ms("recompute_s"), ms("update_s"));
   row("", "waiting for gradients %.1f (of %.1f on the wire), for weights %.1f",
       ms("reduction_wait_s"), ms("reduction_s"), ms("gather_s"));
-  row("recomputed FLOP a token", "%.4g", cluster["recomputed_flops_per_token"].get<double>());
+  row("recomputed FLOP/token", "%.4g", cluster["recomputed_flops_per_token"].get<double>());
   row("run", "%.3g days, %.4g GPU hours", cluster["run_days"].get<double>(),
       cluster["run_gpu_hours"].get<double>());
 }
 
 void print_scaling(const Json& scaling) {
-  std::printf("\n  %6s %15s %12s %14s %10s %7s\n", "GPUs", "sequences each", "step ms", "tokens/s",
-              "of linear", "MFU");
+  std::printf("\n  %6s %11s %15s %12s %14s %10s %7s\n", "GPUs", "sequences", "of one rank",
+              "step ms", "tokens/s", "of linear", "MFU");
   for (const Json& row : scaling) {
-    const int64_t idle = row["idle_ranks"].get<int64_t>();
-    std::printf("  %6lld %15lld %12.1f %14.0f %8.1f %% %5.1f %%%s\n", row["gpus"].get<long long>(),
+    std::printf("  %6lld %11lld %15lld %12.1f %14.0f %8.1f %% %5.1f %%\n",
+                row["gpus"].get<long long>(), row["batch_sequences"].get<long long>(),
                 row["sequences_of_a_rank"].get<long long>(), 1000 * row["step_s"].get<double>(),
                 row["tokens_per_s"].get<double>(), 100 * row["scaling"].get<double>(),
-                100 * row["mfu"].get<double>(),
-                idle > 0 ? str("  (", with_commas(idle), " without a sequence)").c_str() : "");
+                100 * row["mfu"].get<double>());
   }
 }
 
@@ -129,6 +129,11 @@ void add_cluster(Json& report, const Config& config, const ClusterArguments& arg
   planned.train.device = Device::kCuda;  // whatever this machine has
   report["cluster"] = cluster_json(planned, gpu, std::max<int64_t>(1, arguments.ranks));
   report["memory"] = report["cluster"]["memory"];
+  if (arguments.ranks > config.batch_sequences()) {
+    report["train_would_refuse"].push_back(str("train.batch_tokens: ", config.batch_sequences(),
+                                               " sequences a batch are fewer than ",
+                                               arguments.ranks, " ranks"));
+  }
 }
 
 void print_cluster(const Json& cluster) {

@@ -15,25 +15,12 @@ namespace cplm {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Texts = std::vector<std::string>;
 
 // What `cplm train` would refuse although every setting by itself is right.
-Json refusals_json(const Config& config, const Json& data) {
+Json refusals_json(const Config& config, const Texts& of_data) {
   Json refusals = unbuilt_settings(config);
-  for (const char* split : {"train", "validation"}) {
-    if (!data.contains(split)) continue;
-    if (!data[split]["present"].get<bool>()) {
-      refusals.push_back(str("data.", split, ": ", data[split]["problem"].get<std::string>()));
-    } else if (!data[split]["vocabulary_fits"].get<bool>()) {
-      refusals.push_back(str("data.", split, ": the shards' vocabulary is ",
-                             data[split]["vocab_size"].get<int64_t>(), ", model.vocab_size is ",
-                             config.model.vocab_size));
-    }
-  }
-  if (data["train"]["present"].get<bool>() &&
-      data["train"]["windows"].get<int64_t>() < config.batch_sequences()) {
-    refusals.push_back(str("data.train: fewer windows (", data["train"]["windows"].get<int64_t>(),
-                           ") than one batch has sequences (", config.batch_sequences(), ")"));
-  }
+  for (const std::string& refusal : of_data) refusals.push_back(refusal);
   if (config.run.dir.empty()) refusals.push_back("run.dir: not set");
   try {
     resolve_device(config.train.device, config.train.precision);
@@ -113,43 +100,76 @@ Json decay_json(const Config& config) {
       {"weight_decay", config.optimizer.weight_decay}, {"decayed", decayed}, {"not_decayed", kept}};
 }
 
-Json windows_json(const std::vector<std::string>& patterns, const Config& config,
-                  WindowSet::ShortWindows short_windows) {
-  Json json{{"patterns", patterns}};
+Json windows_json(const WindowSet& windows, const Config& config) {
+  int64_t tokens = 0, documents = 0;
+  for (const ShardInfo& shard : windows.shards()) {
+    tokens += shard.token_count;
+    documents += shard.document_count;
+  }
+  return {{"present", true},
+          {"shards", windows.shards().size()},
+          {"tokens", tokens},
+          {"documents", documents},
+          {"windows", windows.size()},
+          {"vocab_size", windows.vocab_size()},
+          {"vocabulary_fits", windows.vocab_size() <= config.model.vocab_size}};
+}
+
+// One of data.train and data.validation; `add` puts more about the windows into its part.
+template <class Patterns, class Add>
+Json split_json(const std::string& key, const Patterns& patterns, const Config& config,
+                WindowSet::ShortWindows short_windows, Texts& refusals, Add&& add) {
   try {
     const WindowSet windows(patterns, config.data.sequence_length, short_windows);
-    int64_t tokens = 0, documents = 0;
-    for (const ShardInfo& shard : windows.shards()) {
-      tokens += shard.token_count;
-      documents += shard.document_count;
+    Json json = windows_json(windows, config);
+    if (!json["vocabulary_fits"].get<bool>()) {
+      refusals.push_back(str(key, ": the shards' vocabulary is ", windows.vocab_size(),
+                             ", model.vocab_size is ", config.model.vocab_size));
     }
-    json.update({{"present", true},
-                 {"shards", windows.shards().size()},
-                 {"tokens", tokens},
-                 {"documents", documents},
-                 {"windows", windows.size()},
-                 {"vocab_size", windows.vocab_size()}});
-    json["vocabulary_fits"] = windows.vocab_size() <= config.model.vocab_size;
+    add(windows, json);
+    return json;
   } catch (const Error& error) {
-    json.update({{"present", false}, {"problem", error.what()}});
+    refusals.push_back(str(key, ": ", error.what()));
+    return {{"present", false}, {"problem", error.what()}};
+  }
+}
+
+// Tokens of an epoch of each source, and how many epochs the run takes of it.
+Json sources_json(const WindowSet& windows, const Config& config) {
+  const TrainingOrder order(config.run.seed, windows.sources());
+  const auto shares = source_shares(order, config.total_steps() * config.batch_sequences());
+  Json json = Json::array();
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const int64_t num_windows = windows.sources()[i].num_windows;
+    json.push_back({{"path", shares[i].path},
+                    {"weight", shares[i].weight},
+                    {"windows", num_windows},
+                    {"tokens_per_epoch", num_windows * config.data.sequence_length},
+                    {"epochs", shares[i].epochs}});
   }
   return json;
 }
 
-Json data_json(const Config& config) {
-  std::vector<std::string> train;
-  for (const DataSource& source : config.data.train) train.push_back(source.path);
+Json data_json(const Config& config, Texts& refusals) {
+  using enum WindowSet::ShortWindows;
   Json json;
-  json["train"] = windows_json(train, config, WindowSet::ShortWindows::kDrop);
-  if (json["train"]["present"].get<bool>()) {
-    const int64_t epoch = json["train"]["windows"].get<int64_t>() * config.data.sequence_length;
-    json["tokens_per_epoch"] = epoch;
-    json["epochs"] = static_cast<double>(config.total_steps() * config.train.batch_tokens) /
-                     static_cast<double>(epoch);
+  json["train"] = split_json("data.train", config.data.train, config, kDrop, refusals,
+                             [&](const WindowSet& windows, Json& train) {
+                               train["sources"] = sources_json(windows, config);
+                               try {
+                                 check_enough_windows(windows.sources(), config);
+                               } catch (const Error& error) {
+                                 refusals.push_back(error.what());
+                               }
+                             });
+  const Json sources = json["train"].value("sources", Json::array());
+  if (sources.size() == 1) {
+    json["tokens_per_epoch"] = sources[0]["tokens_per_epoch"];
+    json["epochs"] = sources[0]["epochs"];
   }
   if (!config.data.validation.empty()) {
-    json["validation"] =
-        windows_json(config.data.validation, config, WindowSet::ShortWindows::kKeep);
+    json["validation"] = split_json("data.validation", config.data.validation, config, kKeep,
+                                    refusals, [](const WindowSet&, Json&) {});
   }
   return json;
 }
@@ -170,10 +190,11 @@ Json check_report(const Config& config) {
   }
   report["schedule"] = schedule_json(config);
   report["layer_types"] = layers_json(config.model);
-  report["data"] = data_json(config);
+  Texts data_refusals;
+  report["data"] = data_json(config, data_refusals);
   report["unused_settings"] = unused_settings(config);
   report["not_built_yet"] = unbuilt_settings(config);
-  report["train_would_refuse"] = refusals_json(config, report["data"]);
+  report["train_would_refuse"] = refusals_json(config, data_refusals);
   return report;
 }
 

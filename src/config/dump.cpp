@@ -51,7 +51,7 @@ std::string value_text(const Value& value) {
     for (const auto& item : value) parts.push_back(value_text(item));
     return "[" + join(parts, ", ") + "]";
   } else if constexpr (std::is_same_v<Value, DataSource>) {
-    return value.weight == DataSource().weight ? yaml_quoted(value.path) : flow_map(value);
+    return value.weight ? flow_map(value) : yaml_quoted(value.path);
   } else if constexpr (HasFields<Value>) {
     return flow_map(value);
   } else if constexpr (std::is_enum_v<Value>) {

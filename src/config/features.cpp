@@ -13,12 +13,6 @@ bool has_layer(const Config& config, LayerKind kind) {
   return std::find(layers.begin(), layers.end(), kind) != layers.end();
 }
 
-bool has_weights(const Config& config) {
-  const auto& sources = config.data.train;
-  return std::any_of(sources.begin(), sources.end(),
-                     [](const DataSource& source) { return source.weight != DataSource().weight; });
-}
-
 struct Setting {
   const char* text;  // "key: why"
   bool (*applies)(const Config&);
@@ -28,8 +22,6 @@ constexpr Setting kUnbuilt[] = {
     {"model.backbone: recurrent (linear_attention layers)",
      [](const Config& c) { return has_layer(c, LayerKind::kLinear); }},
     {"model.rope_scaling: YaRN", [](const Config& c) { return c.model.rope_scaling.has_value(); }},
-    {"data.train: weights of several sources",
-     [](const Config& c) { return c.data.train.size() > 1 && has_weights(c); }},
     {"validation.tasks: evaluations during training",
      [](const Config& c) { return !c.validation.tasks.empty(); }},
 };
@@ -53,7 +45,7 @@ constexpr Setting kUnused[] = {
     {"model.sliding_window: unused without a sliding_attention layer", has_no_window},
     {"model.full_attention_every: unused unless model.backbone is hybrid", is_no_hybrid},
     {"data.train weight: unused with one source",
-     [](const Config& c) { return c.data.train.size() == 1 && has_weights(c); }},
+     [](const Config& c) { return c.data.train.size() == 1 && c.data.train[0].weight; }},
     {"schedule.decay_fraction: unused with schedule.name: constant", is_constant},
     {"schedule.decay_fraction: unused with schedule.name: cosine", is_cosine},
     {"schedule.decay_shape: unused with schedule.name: cosine", is_cosine},

@@ -133,10 +133,11 @@ struct Fields<ModelConfig> {
 template <>
 struct Fields<DataSource> {
   using C = DataSource;
-  static constexpr auto list =
-      std::make_tuple(field("path", &C::path, {.required = true}, "", "glob of HDF5 shards"),
-                      field("weight", &C::weight, {.min = 0, .above_min = true}, "",
-                            "its share of the tokens, relative to the others"));
+  static constexpr auto list = std::make_tuple(
+      field("path", &C::path, {.required = true}, "", "glob of HDF5 shards"),
+      field("weight", &C::weight, {.min = 0, .above_min = true}, "",
+            "its share of the tokens, relative to the others; given to every source or to "
+            "none"));
 };
 
 template <>
@@ -144,8 +145,8 @@ struct Fields<DataConfig> {
   using C = DataConfig;
   static constexpr auto list = std::make_tuple(
       field("train", &C::train, {.required = true, .fixed_on_resume = true}, "",
-            "globs of training shards, relative to the current folder; each a text or a map "
-            "{path, weight}"),
+            "globs of training shards, relative to the current folder, all one set; or, for a "
+            "mixture with shares, maps {path, weight}"),
       field("validation", &C::validation, kAny, "", "globs of validation shards"),
       field("sequence_length", &C::sequence_length,
             {.min = 1, .max = kMaxSize, .fixed_on_resume = true}, "tokens",

@@ -16,6 +16,7 @@ class Validator {
     check_heads();
     resolve_layers();
     check_batch();
+    check_mixture();
     check_length();
     check_precision();
     check_rates();
@@ -90,6 +91,28 @@ class Validator {
     fail("train.batch_tokens",
          str("expected a multiple of data.sequence_length (", config_.data.sequence_length,
              "), found ", config_.train.batch_tokens));
+  }
+
+  void check_mixture() const {
+    const std::vector<DataSource>& sources = config_.data.train;
+    const auto fail_source = [this](size_t source, const std::string& problem) {
+      fail_at(places_.of("data.train"), str("data.train[", source, "].weight: ", problem));
+    };
+    double total = 0;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (sources[i].weight.has_value() != sources[0].weight.has_value()) {
+        fail_source(sources[i].weight ? 0 : i,
+                    "missing, but other sources have one; give each source a weight (its share of "
+                    "the tokens), or none of them (their shards are one set)");
+      }
+      total += sources[i].weight.value_or(0);
+    }
+    if (sources.size() == 1 || !sources[0].weight) return;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (*sources[i].weight / total >= DataSource::kMinShare) continue;
+      fail_source(i, str("expected at least 1/4096 of the sum of all weights, ",
+                         format_double(total), ", found ", format_double(*sources[i].weight)));
+    }
   }
 
   void check_length() const {

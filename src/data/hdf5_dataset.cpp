@@ -1,5 +1,6 @@
 // One dataset and its errors: the part of the HDF5 wrapper that reads elements.
 #include <algorithm>
+#include <cstdlib>
 #include <type_traits>
 
 #include "data/hdf5_call.h"
@@ -15,13 +16,23 @@ herr_t keep_description(unsigned, const H5E_error2_t* entry, void* text) {
   return 0;
 }
 
-// For failed system calls HDF5 lists name, errno, flags; only the system's own words matter.
-std::string without_call_details(const std::string& cause) {
-  static constexpr std::string_view kBegin = "error message = '";
-  const size_t found = cause.find(kBegin);
-  if (found == std::string::npos) return cause;
-  const size_t begin = found + kBegin.size();
-  return cause.substr(begin, cause.find('\'', begin) - begin);
+// For failed system calls HDF5 lists name, errno, message, flags; only the system's own words
+// matter to people. The name comes first and may hold anything, so the marks are looked for from
+// behind.
+hdf5::Cause cause_of(const std::string& description) {
+  static constexpr std::string_view kNumber = "errno = ", kMessage = ", error message = '";
+  const size_t message = description.rfind(kMessage);
+  const size_t number = description.rfind(kNumber, message);
+  if (message == std::string::npos || number == std::string::npos) {
+    if (description.find("checksum") == std::string::npos) return {description, {}};
+    return {description, ReadError::Cause::kChecksum};
+  }
+  const size_t begin = message + kMessage.size();
+  hdf5::Cause cause{description.substr(begin, description.find('\'', begin) - begin), {}};
+  if (may_pass(std::atoi(description.c_str() + number + kNumber.size()))) {
+    cause.retry = ReadError::Cause::kSystem;
+  }
+  return cause;
 }
 
 }  // namespace
@@ -33,12 +44,13 @@ void silence_automatic_printing() {
   (void)silent;
 }
 
-std::string take_cause() {
-  std::string cause;
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_description, &cause);
+Cause take_cause() {
+  std::string description;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_description, &description);
   H5Eclear2(H5E_DEFAULT);
-  std::replace(cause.begin(), cause.end(), '\n', ' ');
-  return cause.empty() ? "the HDF5 library gives no reason" : without_call_details(cause);
+  std::replace(description.begin(), description.end(), '\n', ' ');
+  if (description.empty()) return {"the HDF5 library gives no reason", {}};
+  return cause_of(description);
 }
 
 hid_t library_type(Hdf5Type type) {

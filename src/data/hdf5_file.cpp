@@ -74,7 +74,8 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   silence_automatic_printing();
   const std::string name = path.string();
   std::error_code unreachable;  // then H5Fopen says why
-  if (std::filesystem::exists(path, unreachable) && !std::filesystem::is_regular_file(path)) {
+  const std::filesystem::file_status status = std::filesystem::status(path, unreachable);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     // Opening a pipe would wait for ever.
     throw Error(name + ": expected a file, found a folder, pipe or device", ExitCode::kBadData);
   }

@@ -30,7 +30,9 @@ void check_options(const LoaderOptions& options) {
 
 struct BatchLoader::Impl {
   Impl(const WindowSet& window_set, const LoaderOptions& loader_options)
-      : windows(window_set), options(loader_options) {
+      : windows(window_set),
+        options(loader_options),
+        order(loader_options.seed, window_set.sources()) {
     check_options(options);
     thread = std::jthread([this](std::stop_token stop) { read_ahead(stop); });
   }
@@ -42,8 +44,7 @@ struct BatchLoader::Impl {
     for (int64_t row = 0; row < num_rows; ++row) {
       if (stop.stop_requested()) return std::nullopt;
       const int64_t sequence = step * options.global_rows + options.first_row + row;
-      const int64_t epoch = sequence / windows.size(), index = sequence % windows.size();
-      windows.read_row(window_at(options.seed, epoch, index, windows.size()), batch, row);
+      windows.read_row(order.window_of(sequence), batch, row);
     }
     return batch;
   }
@@ -82,6 +83,7 @@ struct BatchLoader::Impl {
 
   const WindowSet& windows;
   const LoaderOptions options;
+  const TrainingOrder order;
   std::mutex mutex;
   std::condition_variable_any changed;
   std::deque<TokenBatch> queue;  // guarded by mutex

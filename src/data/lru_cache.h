@@ -36,6 +36,14 @@ class LruCache {
     return value;
   }
 
+  void erase(const Key& key) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return;
+    cost_ -= found->second->cost;
+    order_.erase(found->second);
+    entries_.erase(found);
+  }
+
   int64_t cost() const { return cost_; }
 
  private:

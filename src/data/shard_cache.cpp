@@ -10,8 +10,9 @@ namespace {
 
 constexpr int64_t kMaxOpenFiles = 64;
 // A span of the training order touches 256 blocks of 32 windows; at 2,048 tokens a window these are
-// at most 512 chunks of 64k tokens, 128 MiB as int32.
+// at most 512 chunks of 64k tokens, 64 MiB as uint16 and 128 MiB as uint32.
 constexpr int64_t kTokenCacheBytes = int64_t{192} << 20;
+constexpr size_t kMostSourcesCached = 8;  // each source of a mixture goes through spans of its own
 constexpr int64_t kOffsetCacheBytes = int64_t{64} << 20;
 
 // What is read at once: the file's own chunk, within bounds that keep odd files usable.
@@ -21,10 +22,12 @@ int64_t read_length(int64_t chunk_length) {
 
 }  // namespace
 
-ShardCache::ShardCache(const std::vector<ShardInfo>& shards)
+ShardCache::ShardCache(const std::vector<ShardInfo>& shards, size_t sources, const ReadRetry& retry)
     : shards_(shards),
+      retry_(retry),
       readers_(kMaxOpenFiles),
-      token_chunks_(kTokenCacheBytes),
+      token_chunks_(kTokenCacheBytes *
+                    static_cast<int64_t>(std::clamp<size_t>(sources, 1, kMostSourcesCached))),
       offset_chunks_(kOffsetCacheBytes),
       first_offsets_(shards.size()) {}
 
@@ -39,20 +42,28 @@ std::shared_ptr<ShardReader> ShardCache::reader(size_t shard) {
   return readers_.insert(shard, std::move(opened), 1);
 }
 
+void ShardCache::read(size_t shard, const std::function<void(const ShardReader&)>& use) {
+  read_with_retry(
+      retry_, [&] { use(*reader(shard)); }, [&] { readers_.erase(shard); });
+}
+
 std::shared_ptr<ShardCache::TokenChunk> ShardCache::token_chunk(size_t shard, int64_t number) {
   const ChunkKey key(shard, number);
   if (auto found = token_chunks_.find(key)) return found;
   const ShardInfo& info = shards_[shard];
   const int64_t length = read_length(info.tokens_per_chunk), begin = number * length;
   const int64_t count = std::min(length, info.token_count - begin);
+  const auto size = static_cast<size_t>(count);
   auto chunk = std::make_shared<TokenChunk>();
-  chunk->tokens.resize(static_cast<size_t>(count));
-  reader(shard)->read_tokens(begin, count, chunk->tokens.data());
-  if (info.has_loss_mask) {
-    chunk->loss_mask.resize(static_cast<size_t>(count));
-    reader(shard)->read_loss_mask(begin, count, chunk->loss_mask.data());
-  }
-  const int64_t bytes_per_token = info.has_loss_mask ? 5 : 4;
+  if (info.token_bytes == 2) chunk->short_tokens = std::make_unique_for_overwrite<uint16_t[]>(size);
+  if (info.token_bytes == 4) chunk->tokens = std::make_unique_for_overwrite<int32_t[]>(size);
+  if (info.has_loss_mask) chunk->loss_mask = std::make_unique_for_overwrite<uint8_t[]>(size);
+  read(shard, [&](const ShardReader& open) {
+    if (chunk->short_tokens) open.read_tokens(begin, count, chunk->short_tokens.get());
+    if (chunk->tokens) open.read_tokens(begin, count, chunk->tokens.get());
+    if (chunk->loss_mask) open.read_loss_mask(begin, count, chunk->loss_mask.get());
+  });
+  const int64_t bytes_per_token = info.token_bytes + (info.has_loss_mask ? 1 : 0);
   return token_chunks_.insert(key, std::move(chunk), count * bytes_per_token);
 }
 
@@ -71,7 +82,11 @@ void ShardCache::for_each_piece(size_t shard, int64_t begin, int64_t count, Copy
 void ShardCache::read_tokens(size_t shard, int64_t begin, int64_t count, int32_t* out) {
   for_each_piece(shard, begin, count,
                  [out](const TokenChunk& chunk, int64_t place, int64_t piece, int64_t done) {
-                   std::copy_n(chunk.tokens.begin() + place, piece, out + done);
+                   if (chunk.short_tokens) {
+                     std::copy_n(chunk.short_tokens.get() + place, piece, out + done);
+                   } else {
+                     std::copy_n(chunk.tokens.get() + place, piece, out + done);
+                   }
                  });
 }
 
@@ -82,7 +97,7 @@ void ShardCache::read_loss_mask(size_t shard, int64_t begin, int64_t count, uint
   }
   for_each_piece(shard, begin, count,
                  [out](const TokenChunk& chunk, int64_t place, int64_t piece, int64_t done) {
-                   std::copy_n(chunk.loss_mask.begin() + place, piece, out + done);
+                   std::copy_n(chunk.loss_mask.get() + place, piece, out + done);
                  });
 }
 
@@ -92,7 +107,8 @@ std::shared_ptr<ShardCache::OffsetChunk> ShardCache::offset_chunk(size_t shard, 
   const ShardInfo& info = shards_[shard];
   const int64_t length = read_length(info.offsets_per_chunk), begin = number * length;
   const int64_t count = std::min(length, info.document_count + 1 - begin);
-  auto chunk = std::make_shared<OffsetChunk>(reader(shard)->read_document_offsets(begin, count));
+  auto chunk = std::make_shared<OffsetChunk>();
+  read(shard, [&](const ShardReader& open) { *chunk = open.read_document_offsets(begin, count); });
   return offset_chunks_.insert(key, std::move(chunk), count * 8);
 }
 

@@ -1,225 +1,263 @@
-// Checks everything a shard promises (docs/shard-format.md) and what manifest.json says about it.
+// Verifies a set of shards on all cores, then what only the set can tell: shards that do not belong
+// together, that are there twice, or that the manifest and the folder disagree about.
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "cplm/base.h"
-#include "cplm/data.h"
 #include "cplm/shard_tools.h"
-#include "data/hdf5_file.h"
-#include "data/shard_format.h"
+#include "data/manifest.h"
+#include "data/shard_check.h"
 
 namespace cplm {
+namespace fs = std::filesystem;
 namespace {
-
-using namespace shard_format;
-
-constexpr int64_t kSlice = 1 << 20;  // elements looked at together
 
 using Problems = std::vector<std::string>;
 
-// Runs one check; what it throws is a problem found, be it our Error or one of the standard library
-// (a folder that may not be read, a size that cannot be allocated).
-template <class Check>
-bool passes(Problems& problems, Check&& check) {
-  try {
-    check();
-    return true;
-  } catch (const std::exception& error) {
-    problems.emplace_back(error.what());
-    return false;
+// Each manifest is read once, however many shards it lists.
+class Manifests {
+ public:
+  // Null when the shard has none, or one that cannot be read, which is told once.
+  const Manifest* of(const fs::path& shard, Problems& problems) {
+    std::optional<fs::path> path;
+    if (!passes(problems, [&] { path = Manifest::find(shard); }) || !path) return nullptr;
+    const auto [place, added] = read_.try_emplace(*path);
+    if (added) passes(problems, [&] { place->second.emplace(*path); });
+    return place->second ? &*place->second : nullptr;
   }
-}
-
-// Calls use(begin, count) over slices of [0, size).
-template <class Use>
-void for_each_slice(int64_t size, Use&& use) {
-  for (int64_t begin = 0; begin < size; begin += kSlice) use(begin, std::min(kSlice, size - begin));
-}
-
-template <class Stored, class Value>
-void hash_as(Sha256& hash, const std::vector<Value>& values) {
-  const std::vector<Stored> stored(values.begin(), values.end());
-  hash.update(stored.data(), stored.size() * sizeof(Stored));
-}
-
-DatasetDigest digest_tokens(const ShardReader& reader) {
-  const ShardInfo& info = reader.info();
-  Sha256 hash;
-  std::vector<int32_t> tokens;
-  for_each_slice(info.token_count, [&](int64_t begin, int64_t count) {
-    tokens.resize(static_cast<size_t>(count));
-    reader.read_tokens(begin, count, tokens.data());
-    info.token_bytes == 2 ? hash_as<uint16_t>(hash, tokens) : hash_as<uint32_t>(hash, tokens);
-  });
-  return {kTokens, info.token_bytes == 2 ? "uint16" : "uint32", info.token_count, hash.hex()};
-}
-
-// Slices overlap by one entry so that every neighbouring pair is compared.
-DatasetDigest digest_offsets(const ShardReader& reader) {
-  const int64_t size = reader.info().document_count + 1;
-  Sha256 hash;
-  for_each_slice(size, [&](int64_t begin, int64_t count) {
-    std::vector<int64_t> offsets =
-        reader.read_document_offsets(begin, std::min(count + 1, size - begin));
-    offsets.resize(static_cast<size_t>(count));
-    hash_as<uint64_t>(hash, offsets);
-  });
-  return {kDocumentOffsets, "uint64", size, hash.hex()};
-}
-
-DatasetDigest digest_loss_mask(const ShardReader& reader) {
-  Sha256 hash;
-  std::vector<uint8_t> mask;
-  for_each_slice(reader.info().token_count, [&](int64_t begin, int64_t count) {
-    mask.resize(static_cast<size_t>(count));
-    reader.read_loss_mask(begin, count, mask.data());
-    hash.update(mask.data(), mask.size());
-  });
-  return {kLossMask, "uint8", reader.info().token_count, hash.hex()};
-}
-
-void check_content(const ShardReader& reader, Problems& problems) {
-  const ShardInfo& info = reader.info();
-  std::vector<DatasetDigest> digests;
-  bool readable = passes(problems, [&] { digests.push_back(digest_tokens(reader)); }) &
-                  passes(problems, [&] { digests.push_back(digest_offsets(reader)); });
-  if (info.has_loss_mask) {
-    readable &= passes(problems, [&] { digests.push_back(digest_loss_mask(reader)); });
-  }
-  if (!readable) return;
-  const std::string found = content_sha256(info, digests);
-  if (found != info.content_sha256) {
-    problems.push_back(str(info.path.string(), ": content_sha256 says ", info.content_sha256,
-                           ", but the contents give ", found));
-  }
-}
-
-// Offsets and tokens are walked together, one slice of documents at a time.
-void check_ends_with_eos(const ShardReader& reader) {
-  const ShardInfo& info = reader.info();
-  int64_t num_bad = 0, first_bad = -1, position = 0, number = 0;
-  int64_t slice_begin = 0;
-  std::vector<int32_t> slice;
-  const auto token_at = [&](int64_t index) {
-    if (slice.empty() || index >= slice_begin + static_cast<int64_t>(slice.size())) {
-      slice_begin = index;
-      slice.resize(static_cast<size_t>(std::min(kSlice, info.token_count - index)));
-      reader.read_tokens(slice_begin, static_cast<int64_t>(slice.size()), slice.data());
+  std::vector<const Manifest*> all() const {
+    std::vector<const Manifest*> manifests;
+    for (const auto& [path, manifest] : read_) {
+      if (manifest) manifests.push_back(&*manifest);
     }
-    return slice[static_cast<size_t>(index - slice_begin)];
+    return manifests;
+  }
+
+ private:
+  std::map<fs::path, std::optional<Manifest>> read_;
+};
+
+// One shard and its two tasks: the contents by HDF5, whose lock lets one thread in at a time, and
+// the hash of the whole file, which goes on beside it.
+struct Work {
+  fs::path path;
+  const Manifest* manifest = nullptr;
+  Problems before, by_manifest;  // found before reading; by the manifest
+  ShardCheck contents;
+  int tasks_left = 1;
+};
+
+class Workers {
+ public:
+  Workers(std::vector<Work>& work, int num_threads) : work_(work) {
+    for (size_t i = 0; i < work.size(); ++i) {
+      tasks_.push_back({i, true});
+      if (work[i].manifest != nullptr) tasks_.push_back({i, false});
+      work[i].tasks_left = work[i].manifest != nullptr ? 2 : 1;
+    }
+    const size_t wanted = std::min(tasks_.size(), static_cast<size_t>(num_threads));
+    for (size_t i = 0; i < wanted; ++i) threads_.emplace_back([this] { run(); });
+  }
+  ~Workers() {
+    {
+      const std::lock_guard lock(mutex_);
+      next_task_ = tasks_.size();
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  // Waits until both tasks of a shard are done; calls `meanwhile` some times a second.
+  template <class Meanwhile>
+  void wait_for(const Work& shard, Meanwhile&& meanwhile) {
+    std::unique_lock lock(mutex_);
+    while (!done_.wait_for(lock, std::chrono::milliseconds(200),
+                           [&] { return shard.tasks_left == 0; })) {
+      lock.unlock();
+      meanwhile();
+      lock.lock();
+    }
+  }
+  int64_t bytes_done() const { return bytes_done_; }
+
+ private:
+  struct Task {
+    size_t shard = 0;
+    bool is_contents = false;
   };
-  for_each_slice(info.document_count, [&](int64_t begin, int64_t count) {
-    for (const int64_t end : reader.read_document_offsets(begin + 1, count)) {
-      if (end > position && token_at(end - 1) != info.eos_token_id) {
-        ++num_bad;
-        if (first_bad < 0) first_bad = number;
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (next_task_ < tasks_.size()) {
+      const Task task = tasks_[next_task_++];
+      Work& shard = work_[task.shard];
+      lock.unlock();
+      if (task.is_contents) {
+        shard.contents = check_contents(shard.path, bytes_done_);
+      } else {
+        shard.by_manifest = check_against_manifest(shard.path, *shard.manifest, bytes_done_);
       }
-      position = end;
-      ++number;
+      lock.lock();
+      shard.tasks_left -= 1;
+      done_.notify_all();
     }
-  });
-  if (num_bad == 0) return;
-  throw Error(str(info.path.string(), ": ", num_bad, " document(s) do not end with eos ",
-                  info.eos_token_id, ", the first is document ", first_bad),
-              ExitCode::kBadData);
+  }
+
+  std::vector<Work>& work_;
+  std::vector<Task> tasks_;
+  size_t next_task_ = 0;
+  std::atomic<int64_t> bytes_done_ = 0;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<std::thread> threads_;
+};
+
+std::vector<Work> plan(const std::vector<fs::path>& shards, Manifests& manifests) {
+  std::vector<Work> work(shards.size());
+  for (size_t i = 0; i < shards.size(); ++i) {
+    work[i].path = shards[i];
+    std::error_code unreachable;  // then opening the shard says why
+    if (!fs::exists(shards[i], unreachable)) continue;
+    work[i].manifest = manifests.of(shards[i], work[i].before);
+  }
+  return work;
 }
 
-// The content hash covers only what the format names.
-// The superblock (version 2 or 3) says at byte 28 where the file ends.
-void check_end_of_file(const std::filesystem::path& path, Problems& problems) {
-  std::ifstream file(path, std::ios::binary);
-  unsigned char end[8] = {};
-  file.seekg(28);
-  file.read(reinterpret_cast<char*>(end), sizeof end);
-  uint64_t expected = 0;
-  for (int i = 7; i >= 0; --i) expected = expected << 8 | end[i];
-  const uint64_t found = std::filesystem::file_size(path);
-  if (!file || found != expected) {
-    problems.push_back(str(path.string(), ": expected ", expected, " bytes, found ", found));
+// Bytes to read in all: a file with a manifest is read twice.
+int64_t total_bytes(const std::vector<Work>& work) {
+  int64_t total = 0;
+  for (const Work& shard : work) {
+    std::error_code unreachable;  // then opening the shard says why
+    const auto size = fs::file_size(shard.path, unreachable);
+    if (!unreachable) total += static_cast<int64_t>(size) * (shard.manifest != nullptr ? 2 : 1);
+  }
+  return total;
+}
+
+Problems problems_of(const Work& shard) {
+  Problems all = shard.before;
+  all.insert(all.end(), shard.contents.problems.begin(), shard.contents.problems.end());
+  all.insert(all.end(), shard.by_manifest.begin(), shard.by_manifest.end());
+  return all;
+}
+
+// ---- the set
+
+template <class T>
+void compare(std::string_view name, const ShardInfo& first, const T& expected,
+             const ShardInfo& other, const T& found, Problems& problems) {
+  if (expected == found) return;
+  problems.push_back(str(other.path.string(), ": ", name, " is ", found, ", but ", expected, " in ",
+                         first.path.string(), "; they cannot be trained on together"));
+}
+
+void check_belong_together(const std::vector<Work>& work, Problems& problems) {
+  const ShardInfo* first = nullptr;
+  std::map<std::string, fs::path> by_content;
+  for (const Work& shard : work) {
+    if (!shard.contents.info) continue;
+    const ShardInfo& info = *shard.contents.info;
+    if (first == nullptr) first = &info;
+    compare("vocab_size", *first, first->vocab_size, info, info.vocab_size, problems);
+    compare("eos_token_id", *first, first->eos_token_id, info, info.eos_token_id, problems);
+    compare("tokenizer_sha256", *first, first->tokenizer_sha256, info, info.tokenizer_sha256,
+            problems);
+    const auto [place, added] = by_content.emplace(info.content_sha256, info.path);
+    if (added) continue;
+    problems.push_back(str(info.path.string(), ": holds the same as ", place->second.string(),
+                           " (content_sha256 ", info.content_sha256,
+                           "); its documents would be read twice"));
   }
 }
 
-void check_nothing_else(const std::filesystem::path& path, Problems& problems) {
-  const Hdf5File file = Hdf5File::open(path);
-  for (const std::string& name : file.dataset_names()) {
-    if (name == kTokens || name == kDocumentOffsets || name == kLossMask) continue;
-    problems.push_back(str(path.string(), ": dataset '", name, "' is not part of the format"));
-  }
-  const std::vector<std::string>& known = attribute_names();
-  for (const std::string& name : file.attribute_names()) {
-    if (std::binary_search(known.begin(), known.end(), name)) continue;
-    problems.push_back(str(path.string(), ": attribute '", name, "' is not part of the format"));
-  }
-}
-
-// The entry of `path` in a manifest's "files", or null when the manifest has none.
-nlohmann::json manifest_entry(const std::filesystem::path& manifest, const std::string& name) {
-  const nlohmann::json root = nlohmann::json::parse(read_file(manifest), nullptr, false);
-  const bool has_files = root.is_object() && root.contains("files") && root["files"].is_object();
-  if (!has_files) {
-    throw Error(str(manifest.string(), ": expected JSON with an object 'files'"),
-                ExitCode::kBadData);
-  }
-  return root["files"].value(name, nlohmann::json());
-}
-
-void check_against_entry(const std::filesystem::path& path, const std::filesystem::path& manifest,
-                         const nlohmann::json& entry) {
-  const bool well_formed = entry.is_object() && entry.contains("size_bytes") &&
-                           entry["size_bytes"].is_number_integer() && entry.contains("sha256") &&
-                           entry["sha256"].is_string();
-  if (!well_formed) {
-    throw Error(str(manifest.string(), ": the entry of ", path.filename().string(),
-                    " needs an integer size_bytes and a string sha256"),
-                ExitCode::kBadData);
-  }
-  const auto size_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
-  const int64_t expected_bytes = entry["size_bytes"].get<int64_t>();
-  if (size_bytes != expected_bytes) {
-    throw Error(str(path.string(), ": ", manifest.string(), " says ", expected_bytes,
-                    " bytes, the file has ", size_bytes),
-                ExitCode::kBadData);
-  }
-  const std::string sha256 = sha256_file(path), expected = entry["sha256"].get<std::string>();
-  if (sha256 != expected) {
-    throw Error(str(path.string(), ": ", manifest.string(), " says sha256 ", expected,
-                    ", the file has ", sha256),
-                ExitCode::kBadData);
+void check_tokenizers(const std::vector<Work>& work, Problems& problems) {
+  std::map<fs::path, std::string> hashes;
+  for (const Work& shard : work) {
+    if (!shard.contents.info || shard.contents.info->tokenizer_sha256.empty()) continue;
+    const auto tokenizer = find_tokenizer(shard.path);
+    if (!tokenizer) continue;
+    const auto [place, added] = hashes.try_emplace(*tokenizer);
+    if (added && !passes(problems, [&] { place->second = sha256_file(*tokenizer); })) continue;
+    if (place->second.empty() || place->second == shard.contents.info->tokenizer_sha256) continue;
+    problems.push_back(str(shard.path.string(), ": was made with the tokenizer of sha256 ",
+                           shard.contents.info->tokenizer_sha256, ", but ", tokenizer->string(),
+                           " has ", place->second));
   }
 }
 
-// Beside the shard or one folder above; the nearer manifest counts.
-void check_manifest(const std::filesystem::path& path) {
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  for (const std::filesystem::path& place : {folder, folder.parent_path()}) {
-    const std::filesystem::path manifest = place / "manifest.json";
-    if (!std::filesystem::exists(manifest)) continue;
-    const std::string name = (folder / path.filename()).lexically_relative(place).generic_string();
-    const nlohmann::json entry = manifest_entry(manifest, name);
-    if (entry.is_null()) {
-      throw Error(str(path.string(), ": ", manifest.string(), " does not list it as '", name, "'"),
-                  ExitCode::kBadData);
+// What a manifest lists and the folder lacks, and shards in its folders that it does not list and
+// that were not looked at by themselves.
+void check_complete(const Manifest& manifest, const std::vector<Work>& work, Problems& problems) {
+  const fs::path folder = manifest.path().parent_path();
+  std::map<fs::path, bool> folders;
+  for (const auto& [name, entry] : manifest.entries()) {
+    if (!fs::exists(folder / name)) {
+      problems.push_back(str((folder / name).string(), ": is missing, and ",
+                             manifest.path().string(), " lists it"));
     }
-    check_against_entry(path, manifest, entry);
-    return;
+    folders[(folder / name).parent_path()] = true;
+  }
+  for (const auto& [place, listed] : folders) {
+    if (!fs::is_directory(place)) continue;
+    for (const fs::path& file : shards_in_folder(place)) {
+      const bool looked_at = std::any_of(work.begin(), work.end(), [&](const Work& shard) {
+        return fs::absolute(shard.path) == file;
+      });
+      if (looked_at || manifest.entries().contains(manifest.name_of(file))) continue;
+      problems.push_back(str(file.string(), ": ", manifest.path().string(), " does not list it"));
+    }
   }
 }
 
 }  // namespace
 
-std::vector<std::string> verify_shard(const std::filesystem::path& path) {
-  Problems problems;
-  passes(problems, [&] {
-    const ShardReader reader(path);
-    check_content(reader, problems);
-    if (problems.empty()) passes(problems, [&] { check_ends_with_eos(reader); });
-    check_nothing_else(path, problems);
-    check_end_of_file(path, problems);
-  });
-  std::error_code unreachable;  // then opening has failed and said why
-  if (std::filesystem::exists(path, unreachable)) passes(problems, [&] { check_manifest(path); });
-  return problems;
+std::vector<std::string> verify_shard(const fs::path& path) {
+  Manifests manifests;
+  const Work shard = std::move(plan({path}, manifests).front());
+  std::atomic<int64_t> bytes_done = 0;
+  Work checked = shard;
+  checked.contents = check_contents(path, bytes_done);
+  if (shard.manifest != nullptr) {
+    checked.by_manifest = check_against_manifest(path, *shard.manifest, bytes_done);
+  }
+  return problems_of(checked);
+}
+
+VerifyReport verify_shards(const std::vector<fs::path>& shards, const VerifyOptions& options) {
+  Manifests manifests;
+  std::vector<Work> work = plan(shards, manifests);
+  const int64_t bytes_to_do = total_bytes(work);
+  VerifyReport report;
+  report.shards = static_cast<int64_t>(work.size());
+  const auto tell = [&](const Problems& problems) {
+    report.problems += static_cast<int64_t>(problems.size());
+    for (const std::string& problem : problems) options.on_problem(problem);
+  };
+  {
+    Workers workers(work, std::max(2, static_cast<int>(std::thread::hardware_concurrency())));
+    for (const Work& shard : work) {
+      workers.wait_for(shard, [&] { options.on_progress(workers.bytes_done(), bytes_to_do); });
+      const Problems problems = problems_of(shard);
+      tell(problems);
+      report.damaged_shards += problems.empty() ? 0 : 1;
+      if (!shard.contents.info) continue;
+      report.tokens += shard.contents.info->token_count;
+      report.documents += shard.contents.info->document_count;
+    }
+  }
+  Problems of_the_set;
+  check_belong_together(work, of_the_set);
+  check_tokenizers(work, of_the_set);
+  for (const Manifest* manifest : manifests.all()) {
+    passes(of_the_set, [&] { check_complete(*manifest, work, of_the_set); });
+  }
+  tell(of_the_set);
+  return report;
 }
 
 }  // namespace cplm

@@ -6,7 +6,9 @@
 
 #include "cplm/base.h"
 #include "cplm/data.h"
+#include "data/read_retry.h"
 #include "data/shard_cache.h"
+#include "data/warm_files.h"
 
 namespace cplm {
 namespace {
@@ -21,11 +23,14 @@ std::filesystem::path real_path(const std::filesystem::path& path) {
   return real;
 }
 
-// All files of all patterns, sorted as text; the same file twice would be read twice an epoch.
-std::vector<std::filesystem::path> find_shards(const std::vector<std::string>& patterns) {
+using Patterns = std::vector<std::string>;
+
+// One source's files, sorted as text. `pattern_of` remembers those of all sources: the same file
+// twice would be read twice an epoch.
+std::vector<std::filesystem::path> find_shards(
+    const Patterns& patterns, std::map<std::filesystem::path, std::string>& pattern_of) {
   if (patterns.empty()) fail("no data: expected at least one path or pattern of shards");
   std::vector<std::filesystem::path> paths;
-  std::map<std::filesystem::path, std::string> pattern_of;
   for (const std::string& pattern : patterns) {
     const std::vector<std::filesystem::path> matches = glob_paths(pattern);
     if (matches.empty()) {
@@ -55,16 +60,21 @@ void require_same(std::string_view name, const ShardInfo& first, const T& expect
            " but ", found, " in ", other.path.string()));
 }
 
-std::vector<ShardInfo> read_headers(const std::vector<std::filesystem::path>& paths) {
-  std::vector<ShardInfo> shards;
-  for (const std::filesystem::path& path : paths) {
-    shards.push_back(ShardReader(path).info());
-    const ShardInfo &first = shards.front(), &added = shards.back();
-    require_same("vocab_size", first, first.vocab_size, added, added.vocab_size);
-    require_same("eos_token_id", first, first.eos_token_id, added, added.eos_token_id);
-    require_same("tokenizer_sha256", first, first.tokenizer_sha256, added, added.tokenizer_sha256);
-  }
-  return shards;
+ShardInfo read_header(const std::filesystem::path& path) {
+  ShardInfo info;
+  read_with_retry(
+      {}, [&] { info = ShardReader(path).info(); }, [] {});
+  return info;
+}
+
+void require_same_vocabulary(const ShardInfo& first, const ShardInfo& other) {
+  require_same("vocab_size", first, first.vocab_size, other, other.vocab_size);
+  require_same("eos_token_id", first, first.eos_token_id, other, other.eos_token_id);
+  require_same("tokenizer_sha256", first, first.tokenizer_sha256, other, other.tokenizer_sha256);
+}
+
+bool is_mixture(const std::vector<DataSource>& sources) {
+  return sources.size() > 1 && sources.front().weight.has_value();
 }
 
 }  // namespace
@@ -81,25 +91,38 @@ TokenBatch TokenBatch::sized(int64_t rows, int64_t sequence_length) {
 }
 
 struct WindowSet::Impl {
-  Impl(const std::vector<std::string>& patterns, int64_t length, ShortWindows short_windows)
-      : sequence_length(length) {
+  Impl(int64_t length, ShortWindows windows_at_ends)
+      : sequence_length(length), short_windows(windows_at_ends) {
     CPLM_CHECK(length > 0 && length < INT32_MAX,
                "[data.windows] expected sequence_length > 0 and below 2^31 - 1, got ", length);
-    shards = read_headers(find_shards(patterns));
+  }
+
+  int64_t num_windows(const ShardInfo& shard) const {
+    const int64_t targets = std::max<int64_t>(shard.token_count - 1, 0);
+    const bool keeps_short = short_windows == ShortWindows::kKeep && targets % sequence_length != 0;
+    return targets / sequence_length + (keeps_short ? 1 : 0);
+  }
+
+  void add_source(const Patterns& patterns, double weight) {
+    const size_t first_shard = shards.size();
+    const int64_t first = first_window.back();
     int64_t longest = 0;
-    for (const ShardInfo& shard : shards) {
-      const int64_t targets = std::max<int64_t>(shard.token_count - 1, 0);
-      const bool keeps_short = short_windows == ShortWindows::kKeep && targets % length != 0;
-      first_window.push_back(first_window.back() + targets / length + (keeps_short ? 1 : 0));
-      longest = std::max(longest, shard.token_count);
+    const std::vector<std::filesystem::path> paths = find_shards(patterns, pattern_of);
+    warm_headers(paths);
+    for (const std::filesystem::path& path : paths) {
+      shards.push_back(read_header(path));
+      require_same_vocabulary(shards.front(), shards.back());
+      first_window.push_back(first_window.back() + num_windows(shards.back()));
+      longest = std::max(longest, shards.back().token_count);
     }
-    if (first_window.back() == 0) {
-      fail(str("no window of sequence_length + 1 = ", length + 1, " tokens in ", shards.size(),
-               " shard(s), the longest has ", longest, ": ", shards.front().path.string(),
-               (shards.size() > 1 ? ", ..." : ""),
+    if (first_window.back() == first) {
+      fail(str("no window of sequence_length + 1 = ", sequence_length + 1, " tokens in ",
+               shards.size() - first_shard, " shard(s), the longest has ", longest, ": ",
+               shards[first_shard].path.string(), (shards.size() - first_shard > 1 ? ", ..." : ""),
                "; use more data or a smaller data.sequence_length"));
     }
-    cache.emplace(shards);
+    sources.push_back({join(patterns, ", "), weight, first_window.back() - first});
+    shards_up_to.push_back(shards.size());
   }
 
   struct Range {
@@ -138,6 +161,10 @@ struct WindowSet::Impl {
   }
 
   const int64_t sequence_length;
+  const ShortWindows short_windows;
+  std::map<std::filesystem::path, std::string> pattern_of;  // by the file's one name
+  std::vector<WindowSource> sources;
+  std::vector<size_t> shards_up_to;  // the end of each source's
   std::vector<ShardInfo> shards;
   std::vector<int64_t> first_window = {0};  // of each shard, and the total at the end
   std::mutex mutex;                         // guards the cache
@@ -146,17 +173,42 @@ struct WindowSet::Impl {
 
 WindowSet::WindowSet(const std::vector<std::string>& patterns, int64_t sequence_length,
                      ShortWindows short_windows)
-    : impl_(std::make_unique<Impl>(patterns, sequence_length, short_windows)) {}
+    : impl_(std::make_unique<Impl>(sequence_length, short_windows)) {
+  impl_->add_source(patterns, 1);
+  impl_->cache.emplace(impl_->shards, impl_->sources.size());
+}
+
+WindowSet::WindowSet(const std::vector<DataSource>& sources, int64_t sequence_length,
+                     ShortWindows short_windows)
+    : impl_(std::make_unique<Impl>(sequence_length, short_windows)) {
+  if (is_mixture(sources)) {
+    for (const DataSource& source : sources) {
+      impl_->add_source({source.path}, source.weight.value());
+    }
+  } else {
+    Patterns patterns;
+    for (const DataSource& source : sources) patterns.push_back(source.path);
+    impl_->add_source(patterns, 1);
+  }
+  impl_->cache.emplace(impl_->shards, impl_->sources.size());
+}
+
 WindowSet::~WindowSet() = default;
 
 int64_t WindowSet::size() const { return impl_->first_window.back(); }
 int64_t WindowSet::sequence_length() const { return impl_->sequence_length; }
 int64_t WindowSet::vocab_size() const { return impl_->shards.front().vocab_size; }
 const std::vector<ShardInfo>& WindowSet::shards() const { return impl_->shards; }
+const std::vector<WindowSource>& WindowSet::sources() const { return impl_->sources; }
 
 std::string WindowSet::content_sha256() const {
   std::string hashes;
-  for (const ShardInfo& shard : impl_->shards) hashes += shard.content_sha256 + "\n";
+  for (size_t source = 0, shard = 0; source < impl_->sources.size(); ++source) {
+    if (source > 0) hashes += "\n";
+    for (; shard < impl_->shards_up_to[source]; ++shard) {
+      hashes += impl_->shards[shard].content_sha256 + "\n";
+    }
+  }
   return sha256_hex(hashes);
 }
 
@@ -177,7 +229,9 @@ void WindowSet::read_row(int64_t index, TokenBatch& batch, int64_t row) const {
   }
   std::fill(tokens + range.targets + 1, tokens + length + 1, 0);
   std::fill(counted + range.targets, counted + length, uint8_t{0});
-  batch.counted_targets += std::count(counted, counted + length, uint8_t{1});
+  batch.counted_targets += impl_->shards[range.shard].has_loss_mask
+                               ? std::count(counted, counted + range.targets, uint8_t{1})
+                               : range.targets;
   batch.window_index[static_cast<size_t>(row)] = index;
 }
 

@@ -35,6 +35,8 @@ class Backend {
   // Rows of logits that suit the device.
   virtual int64_t vocabulary_chunk_rows(const at::Tensor& weight) const = 0;
 
+  // The widest row that the three below take.
+  virtual int64_t largest_norm_width() const = 0;
   // x [rows, D] with any row stride; residual like x or undefined: x += residual first. y [rows,
   // D], rstd [rows] wide.
   virtual void rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,

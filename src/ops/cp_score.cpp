@@ -95,11 +95,13 @@ at::Tensor composed_backward(const CpScoreInput& in, const CopyTile& tile, const
   // Chosen, not multiplied: with nothing to match Lam is -inf and exp(a - Lam) is inf or nan.
   const at::Tensor allowed = a.ne(kMinusInfinity);
   const at::Tensor match = tile_matches(in, tile).logical_and_(allowed);
+  const at::Tensor counted =
+      column(grad_context_lse).ne(0).logical_or_(column(grad_match_lse).ne(0));
   at::Tensor ds = at::where(allowed, a.sub(column(scores.context_lse)).exp_(), zero)
                       .mul_(column(grad_context_lse));
   ds.add_(
       at::where(match, a.sub(column(scores.match_lse)).exp_(), zero).mul_(column(grad_match_lse)));
-  return ds.mul_(scale_of(in)).to(in.q.scalar_type());
+  return at::where(counted, ds.mul_(scale_of(in)), zero).to(in.q.scalar_type());
 }
 
 // d loss / d (q . k) of a tile, in q's dtype.
@@ -157,13 +159,14 @@ CpScores cp_score(const CpScoreInput& in, OpsKind path) {
   return out;
 }
 
-std::pair<at::Tensor, at::Tensor> cp_score_backward(const CpScoreInput& in, const CpScores& scores,
+std::pair<at::Tensor, at::Tensor> cp_score_backward(const CpScoreInput& in, const CpScores& given,
                                                     const at::Tensor& grad_context_lse,
                                                     const at::Tensor& grad_match_lse,
                                                     OpsKind path) {
   const at::ScalarType wide = accumulation_dtype(in.q.scalar_type());
   at::Tensor dq = at::empty(in.q.sizes(), in.q.options());
   at::Tensor dk = at::zeros(in.k.sizes(), in.k.options().dtype(wide));
+  const CpScores scores{given.context_lse.contiguous(), given.match_lse.contiguous()};
   const at::Tensor grad_m = grad_context_lse.contiguous(), grad_lam = grad_match_lse.contiguous();
   const Backend* rows = rows_of(in.q, path);
   const CpScoreInput narrow = rows != nullptr ? with_narrow_ids(in) : in;

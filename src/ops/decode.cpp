@@ -134,17 +134,21 @@ DecodeScores composed_decode(const at::Tensor& q, const at::Tensor& keys, const 
   return {scores, context_lse_of(scores, range)};
 }
 
-// p_CP [R, V], summed in float64; zeros where there is nothing to copy.
+// p_CP [R, V], summed in float64, over the sum of its weights: what rounding made of M drops out.
+// Zeros where there is nothing to copy.
 at::Tensor composed_mass(const NextTokenInput& in) {
   const at::Tensor& scores = in.copy.scores;
   const at::Tensor allowed = inside(in.range, scores.size(1));
   const at::Tensor lse = in.copy.context_lse.unsqueeze(1);
   const at::Tensor weights = at::where(allowed.logical_and(lse.ne(kMinusInfinity)),
-                                       scores.sub(lse).exp_(), at::zeros({}, scores.options()));
+                                       scores.sub(lse).exp_(), at::zeros({}, scores.options()))
+                                 .to(at::kDouble);
   const at::Tensor ids =
       at::where(allowed, in.ids.to(at::kLong), at::zeros({}, in.ids.options().dtype(at::kLong)));
   return at::zeros(in.logits.sizes(), in.logits.options().dtype(at::kDouble))
-      .scatter_add_(1, ids, weights.to(at::kDouble));
+      .scatter_add_(1, ids, weights)
+      .div_(weights.sum(1, /*keepdim=*/true))
+      .masked_fill_(lse.eq(kMinusInfinity), 0);
 }
 
 // log of what multiplies p_LM and p_CP, [R, 1] each.

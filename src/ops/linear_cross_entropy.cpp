@@ -28,12 +28,34 @@ int64_t rows_in_chunk(const LinearCrossEntropyInput& in) {
   return std::max<int64_t>(1, std::min(rows, in.h.size(0)));
 }
 
-// body(chunk, logits [rows, V] in the accumulation dtype)
-template <class Body>
-void for_each_chunk(const LinearCrossEntropyInput& in, const Body& body) {
+// Checked, and with targets one after another: the rows take them by address.
+LinearCrossEntropyInput prepared(const LinearCrossEntropyInput& in) {
   CPLM_CHECK(in.h.dim() == 2 && in.weight.dim() == 2 && in.h.size(1) == in.weight.size(1),
              "[ops.linear_cross_entropy] expected h [N, D] and weight [V, D], got ", in.h.sizes(),
              " and ", in.weight.sizes());
+  CPLM_CHECK(in.targets.dim() == 1 && in.targets.size(0) == in.h.size(0) &&
+                 in.targets.scalar_type() == at::kLong,
+             "[ops.linear_cross_entropy] expected targets int64 [", in.h.size(0), "], got ",
+             in.targets.toString(), " ", in.targets.sizes());
+  return {in.h, in.weight, in.targets.contiguous(), in.chunk_rows};
+}
+
+CopyRows prepared(const CopyRows& copy, const at::Tensor& h) {
+  if (!copy.defined()) return {};
+  const at::ScalarType wide = accumulation_dtype(h.scalar_type());
+  const auto column = [&](const at::Tensor& x, const char* name) {
+    CPLM_CHECK(x.defined() && x.dim() == 1 && x.size(0) == h.size(0) && x.scalar_type() == wide,
+               "[ops.linear_cross_entropy] expected ", name, " ", wide, " [", h.size(0), "], got ",
+               x.toString(), " ", x.defined() ? x.sizes() : at::IntArrayRef());
+    return x.contiguous();
+  };
+  return {column(copy.copy_logit, "copy_logit"), column(copy.context_lse, "context_lse"),
+          column(copy.match_lse, "match_lse"), column(copy.sink_score, "sink_score")};
+}
+
+// body(chunk, logits [rows, V] in the accumulation dtype)
+template <class Body>
+void for_each_chunk(const LinearCrossEntropyInput& in, const Body& body) {
   const int64_t rows = rows_in_chunk(in);
   const at::Tensor buffer = at::empty({rows, in.weight.size(0)}, wide_options(in.h));
   for (int64_t begin = 0; begin < in.h.size(0); begin += rows) {
@@ -95,7 +117,8 @@ at::Tensor lm_logits(const at::Tensor& h, const at::Tensor& weight) {
   return matmul(h, weight.t(), accumulation_dtype(h.scalar_type()));
 }
 
-VocabRows linear_cross_entropy(const LinearCrossEntropyInput& in, OpsKind path) {
+VocabRows linear_cross_entropy(const LinearCrossEntropyInput& input, OpsKind path) {
+  const LinearCrossEntropyInput in = prepared(input);
   VocabRows out{at::empty({in.h.size(0)}, wide_options(in.h)),
                 at::empty({in.h.size(0)}, wide_options(in.h))};
   const Backend* rows = rows_of(in.h, path);
@@ -109,10 +132,12 @@ VocabRows linear_cross_entropy(const LinearCrossEntropyInput& in, OpsKind path) 
   return out;
 }
 
-LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& in,
-                                               const CopyRows& copy, double target_weight,
+LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& input,
+                                               const CopyRows& copy_rows, double target_weight,
                                                const at::Tensor& dh, const at::Tensor& dweight,
                                                OpsKind path) {
+  const LinearCrossEntropyInput in = prepared(input);
+  const CopyRows copy = prepared(copy_rows, in.h);
   LossRows out = empty_loss_rows(in.h, copy.defined());
   const Backend* rows = rows_of(in.h, path);
   at::Tensor narrow;  // the gradient's own buffer where logits are wider than the dtype

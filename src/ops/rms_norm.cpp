@@ -17,8 +17,11 @@ bool is_rows(const at::Tensor& x) {
 
 at::Tensor as_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.view({-1, x.size(-1)}); }
 
-const Backend* rows_for(const at::Tensor& x, OpsKind path) {
-  return x.size(-1) > 0 && is_rows(x) ? rows_of(x, path) : nullptr;
+const Backend* rows_for(const at::Tensor& x, const at::Tensor& weight, OpsKind path) {
+  const int64_t width = x.size(-1);
+  if (width == 0 || !is_rows(x) || (weight.defined() && !weight.is_contiguous())) return nullptr;
+  const Backend* rows = rows_of(x, path);
+  return rows != nullptr && width <= rows->largest_norm_width() ? rows : nullptr;
 }
 
 RmsNormResult norm_rows(const Backend& rows, const at::Tensor& x, const at::Tensor& residual,
@@ -34,7 +37,7 @@ RmsNormResult norm_rows(const Backend& rows, const at::Tensor& x, const at::Tens
 }  // namespace
 
 RmsNormResult rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, OpsKind path) {
-  if (const Backend* rows = rows_for(x, path)) return norm_rows(*rows, x, {}, weight, eps);
+  if (const Backend* rows = rows_for(x, weight, path)) return norm_rows(*rows, x, {}, weight, eps);
   const at::Tensor wide = x.to(accumulation_dtype(x.scalar_type()));
   const at::Tensor rstd = wide.square().mean(-1).add_(eps).rsqrt_().reshape(-1);
   return {rms_norm_apply(x, rstd, weight, path), rstd};
@@ -42,7 +45,7 @@ RmsNormResult rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps
 
 RmsNormResult add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                            const at::Tensor& weight, double eps, OpsKind path) {
-  if (const Backend* rows = rows_for(x, path); rows != nullptr && is_rows(residual)) {
+  if (const Backend* rows = rows_for(x, weight, path); rows != nullptr && is_rows(residual)) {
     return norm_rows(*rows, x, residual, weight, eps);
   }
   x.add_(residual);
@@ -51,7 +54,7 @@ RmsNormResult add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
 
 at::Tensor rms_norm_apply(const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& weight,
                           OpsKind path) {
-  if (const Backend* rows = rows_for(x, path)) {
+  if (const Backend* rows = rows_for(x, weight, path)) {
     at::Tensor y = at::empty(x.sizes(), x.options());
     rows->rms_norm_apply(as_rows(x), rstd, weight, as_rows(y));
     return y;
@@ -64,7 +67,7 @@ at::Tensor rms_norm_apply(const at::Tensor& x, const at::Tensor& rstd, const at:
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
                        const at::Tensor& weight, const at::Tensor& dx, const at::Tensor& dweight,
                        OpsKind path) {
-  if (const Backend* rows = rows_for(x, path);
+  if (const Backend* rows = rows_for(x, weight, path);
       rows != nullptr && is_rows(dx) && dy.is_contiguous()) {
     return rows->rms_norm_backward(as_rows(dy), as_rows(x), rstd, weight, as_rows(dx), dweight);
   }

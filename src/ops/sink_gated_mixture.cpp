@@ -1,6 +1,7 @@
 // The three-way mixture of one row and its six cotangents, in log space (SPEC.md section 3). The
 // closed form with log1p(-g) overflows in float32; this one is finite whenever the logits are.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -35,17 +36,21 @@ Parts mixture_parts(const MixtureInput& in) {
 }  // namespace
 
 MixtureGates mixture_gates(const MixtureInput& in) {
-  const at::Tensor all = at::logaddexp(in.vocab_lse, in.copy_logit);       // U
-  const at::Tensor scores = at::logaddexp(in.context_lse, in.sink_score);  // m
-  return {in.copy_logit.sub(all), in.vocab_lse.sub(all), in.sink_score.sub(scores),
-          in.context_lse.sub(scores)};
+  // Of the differences: an infinite number beside a finite one opens or closes its gate.
+  const at::Tensor copy = in.copy_logit.sub(in.vocab_lse);
+  const at::Tensor sink = in.sink_score.sub(in.context_lse);
+  return {at::log_sigmoid(copy), at::log_sigmoid(copy.neg()), at::log_sigmoid(sink),
+          at::log_sigmoid(sink.neg())};
 }
 
 MixtureScores mixture_scores(const MixtureInput& in, const at::Tensor& targets, OpsKind path) {
   if (const Backend* rows = rows_of(in.vocab_lse, path)) {
     const auto make = [&] { return at::empty(in.vocab_lse.sizes(), in.vocab_lse.options()); };
     MixtureScores out{make(), make(), make(), make(), make()};
-    rows->mixture_scores(in, targets, out);
+    rows->mixture_scores(
+        {in.vocab_lse.contiguous(), in.target_logit.contiguous(), in.copy_logit.contiguous(),
+         in.context_lse.contiguous(), in.match_lse.contiguous(), in.sink_score.contiguous()},
+        targets.contiguous(), out);
     return out;
   }
   const at::Tensor counted = targets.ge(0), zero = at::zeros({}, in.vocab_lse.options());

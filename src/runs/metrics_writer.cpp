@@ -164,6 +164,17 @@ void MetricsWriter::write(const ValidationRecord& record) {
   append(line.dump());
 }
 
+void MetricsWriter::write(const DataRecord& record) {
+  Json line = {{"kind", "data"}, {"step", record.step}, {"tokens", record.tokens}};
+  for (const SourceShare& source : record.sources) {
+    line["sources"].push_back({{"path", source.path},
+                               {"weight", source.weight},
+                               {"share", source.share},
+                               {"epochs", source.epochs}});
+  }
+  append(line.dump());
+}
+
 void MetricsWriter::write_nonfinite(int64_t step, const std::vector<int64_t>& windows) {
   append(Json{{"kind", "nonfinite"}, {"step", step}, {"windows", windows}}.dump());
 }

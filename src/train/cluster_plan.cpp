@@ -107,8 +107,8 @@ StepPlan plan_without_scaling(const Config& config, const GpuModel& gpu, int64_t
   const double tokens = static_cast<double>(config.data.sequence_length);
   StepPlan plan;
   plan.ranks = ranks;
-  plan.sequences = ceil_div(config.batch_sequences(), ranks);
-  plan.idle_ranks = std::max<int64_t>(0, ranks - config.batch_sequences());
+  plan.batch_sequences = std::max(config.batch_sequences(), ranks);
+  plan.sequences = ceil_div(plan.batch_sequences, ranks);
   const double own = static_cast<double>(plan.sequences) * tokens;
   plan.compute_s = own * work.flops_per_token / rate;
   plan.recompute_s = own * work.recomputed_flops_per_token / rate;
@@ -119,7 +119,7 @@ StepPlan plan_without_scaling(const Config& config, const GpuModel& gpu, int64_t
   add_traffic(plan, config, gpu, backward);
   plan.total_s =
       plan.compute_s + plan.recompute_s + plan.reduction_wait_s + plan.update_s + plan.gather_s;
-  plan.tokens_per_s = static_cast<double>(config.train.batch_tokens) / plan.total_s;
+  plan.tokens_per_s = static_cast<double>(plan.batch_sequences) * tokens / plan.total_s;
   plan.utilisation = model_flops_utilisation(work.flops_per_token, plan.tokens_per_s, ranks,
                                              peak_flops(config, gpu) / 1e12);
   return plan;
@@ -154,7 +154,8 @@ std::vector<std::string> plan_assumptions(const GpuModel& gpu) {
       "us in a node, 4 us between nodes; trees 1.2 and 8.5 us",
       "buckets are reduced beside the last micro-batch's backward, at no cost to it, but for the "
       "last bucket; gathered weights are waited for",
-      "the global batch stays as configured: more GPUs get fewer sequences each",
+      "the global batch stays as configured, more GPUs get fewer sequences each; where there are "
+      "more GPUs than sequences it grows to one a GPU",
       "NCCL takes 1 GiB of each GPU; a GPU's memory counts as 10^9 bytes a GB, the rest is for the "
       "driver and fragmentation",
       "validation, checkpoints and waiting for data are left out"};

@@ -70,7 +70,7 @@ int64_t head_bytes(const Config& config, int64_t positions, bool on_cpu) {
   const int64_t logits = rows * m.vocab_size * (wide + (value < wide ? value : 0));
   const int64_t hidden = positions * 2 * m.hidden_size * value;
   if (m.head != HeadKind::kCplm) return logits + hidden;
-  const int64_t tile = on_cpu ? 256 * config.data.sequence_length * wide : int64_t{64} << 20;
+  const int64_t tile = on_cpu ? 256 * config.data.sequence_length * wide : ops::kCopyTileBytes;
   return logits + hidden + positions * m.hidden_size * (7 * value + wide) + tile;
 }
 

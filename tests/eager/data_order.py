@@ -1,5 +1,7 @@
 """The order of training, written from docs/data-order.md alone."""
 
+import math
+
 WORD = (1 << 64) - 1
 
 
@@ -37,3 +39,25 @@ def window_at(seed, epoch, index, n):
     if place >= 32 * q + last:
         place += 32 - last
     return 32 * permute(kb, blocks, place // 32) + place % 32
+
+
+def mixture_at(seed, sequence, weights, sizes):
+    """(source, window within it) of one sequence of a mixture."""
+    total = 0.0
+    for weight in weights:
+        total += weight
+    shares, running = [0], 0.0
+    for weight in weights:
+        running += weight
+        shares.append(math.floor(running / total * 2.0**32 + 0.5))
+
+    def count(s, b):  # sequences of the sources before s in the blocks before b
+        return (8192 * b * shares[s] + 2**31) // 2**32
+
+    b = sequence // 8192
+    slot = permute(key(seed ^ 0x6D69787475726501, b), 8192, sequence % 8192)
+    ends = [count(s, b + 1) - count(s, b) for s in range(len(shares))]
+    s = next(s for s in range(len(weights)) if slot < ends[s + 1])
+    k = count(s + 1, b) - count(s, b) + slot - ends[s]
+    n = sizes[s]
+    return s, window_at(key(seed ^ 0x736F757263650001, s), k // n, k % n, n)

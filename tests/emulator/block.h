@@ -16,7 +16,7 @@ struct Launch {
   const char* kernel;
   dim3 grid;
   int block_threads;
-  std::size_t shared_bytes;
+  std::size_t shared_bytes, shared_limit;
   const std::function<void()>& body;
 };
 

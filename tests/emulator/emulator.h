@@ -75,8 +75,9 @@ class KernelFault : public std::runtime_error {
   const int thread;  // -1: of the whole block
 };
 
+// shared_limit: what static and dynamic shared memory may take together.
 void launch(const char* kernel, dim3 grid, int block_threads, std::size_t shared_bytes,
-            const std::function<void()>& body);
+            std::size_t shared_limit, const std::function<void()>& body);
 
 // What a lane brings to a warp collective.
 struct Collective {

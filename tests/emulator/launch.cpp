@@ -48,9 +48,9 @@ KernelFault::KernelFault(const std::string& kernel_name, uint3 block_index, int 
       thread(thread_index) {}
 
 void launch(const char* kernel, dim3 grid, int block_threads, std::size_t shared_bytes,
-            const std::function<void()>& body) {
+            std::size_t shared_limit, const std::function<void()>& body) {
   constexpr std::size_t kSideBySide = 2;  // blocks at once on the thread back-end
-  const Launch launch{kernel, grid, block_threads, shared_bytes, body};
+  const Launch launch{kernel, grid, block_threads, shared_bytes, shared_limit, body};
   const Options chosen = options();
   std::vector<uint3> waiting;
   for (const std::uint64_t i : block_order(std::uint64_t{grid.x} * grid.y * grid.z, chosen)) {
@@ -130,6 +130,12 @@ void Block::fault_mixed(const Collective& mine, const Collective& theirs, int la
 void Block::check_shared_memory() const {
   const std::string damage = shared_.damage();
   if (!damage.empty()) fault(-1, "out of the bounds of shared array " + damage);
+  const std::size_t static_bytes = shared_.static_bytes();
+  if (static_bytes + launch_.shared_bytes <= launch_.shared_limit) return;
+  fault(-1, std::to_string(static_bytes) + " bytes of static and " +
+                std::to_string(launch_.shared_bytes) +
+                " of dynamic shared memory, the launch has " +
+                std::to_string(launch_.shared_limit));
 }
 
 void sync_threads(const std::source_location& site) { current_block().sync_threads(site); }

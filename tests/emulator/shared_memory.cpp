@@ -29,7 +29,8 @@ void* SharedMemory::array(const void* key, const char* name, std::size_t bytes,
     const void* holder = slot.key.load(std::memory_order_relaxed);
     if (holder == nullptr &&
         slot.key.compare_exchange_strong(holder, key, std::memory_order_relaxed)) {
-      if (static_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes > kMaxStaticBytes) {
+      const std::size_t whole = (bytes + 15) / 16 * 16;
+      if (static_bytes_.fetch_add(whole, std::memory_order_relaxed) + whole > kMaxStaticBytes) {
         return nullptr;
       }
       return declare(slot, name, bytes, alignment);

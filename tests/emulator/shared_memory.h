@@ -22,6 +22,8 @@ class SharedMemory {
   // them must stay as loose as it is, or ThreadSanitizer would miss races; so relaxed atomics.
   void* array(const void* key, const char* name, std::size_t bytes, std::size_t alignment);
   void* dynamic() const { return dynamic_; }
+  // Of the static arrays declared so far, each in whole 16 bytes.
+  std::size_t static_bytes() const { return static_bytes_.load(std::memory_order_relaxed); }
 
   // Which array was written outside of its bounds, or an empty text.
   std::string damage() const;

@@ -89,6 +89,19 @@ std::vector<TileCase> tile_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Tiles, CpScoreTest, ::testing::ValuesIn(tile_cases()), TileName{});
 
+// A first key inside a group, in rows that take every thread more than one group.
+TEST(CpScoreTileTest, DocumentsMayStartInsideAGroup) {
+  Tile tile = make_tile({.positions = 1200, .first_row = 1190, .num_rows = 4, .num_keys = 1200});
+  tile.starts.assign(tile.ids.size(), 5);
+  const Statistics expected = expected_statistics(tile);
+  const auto [context, match] = run_forward(tile);
+  expect_rows(context, expected.context);
+  expect_rows(match, expected.match);
+  const Cotangents g = make_cotangents(tile);
+  EXPECT_TRUE(close(tile_elements(tile, run_backward<Bf16>(tile, expected, g)),
+                    expected_gradient(tile, expected, g), kBf16Bound));
+}
+
 // Keys before first_key are not in the tile: documents must start behind it.
 TEST(CpScoreTileTest, SkipsKeysBeforeTheTile) {
   TileCase c{.positions = 96, .first_row = 64, .num_rows = 32, .first_key = 40, .num_keys = 56};
@@ -128,6 +141,26 @@ TEST(CpScoreTileTest, EmptySetsAreMinusInfinityWithZeroGradient) {
   for (const float x : match) EXPECT_EQ(x, kNone);
   const Cotangents g{std::vector<float>(80, 1.0f), std::vector<float>(80, -1.0f)};
   for (const float d : run_backward<float>(tile, expected_statistics(tile), g)) EXPECT_EQ(d, 0.0f);
+}
+
+// As if the key were not there, also where it alone matches or is all there is.
+TEST(CpScoreTileTest, ScoresOfMinusInfinityWeighNothing) {
+  Tile tile = make_tile({.sequences = 1, .positions = 9, .num_rows = 9, .num_keys = 9, .vocab = 9});
+  for (int j = 0; j < 9; ++j) tile.ids[static_cast<size_t>(j)] = j;
+  tile.targets = {0, 0, 1, 1, 1, 1, 1, 1, 1};
+  for (int row = 0; row < 9; ++row) tile.products[tile.at(0, row, 1)] = static_cast<float>(kNone);
+  tile.products[tile.at(0, 0, 0)] = static_cast<float>(kNone);
+  const auto [context, match] = run_forward(tile);
+  EXPECT_EQ(context[0], kNone);
+  for (size_t row = 1; row < 9; ++row) {
+    EXPECT_TRUE(std::isfinite(context[row]));
+    EXPECT_EQ(match[row] == kNone, row > 1) << row;
+  }
+  const Statistics lse{{context.begin(), context.end()}, {match.begin(), match.end()}};
+  const Cotangents g{std::vector<float>(9, 1.0f), std::vector<float>(9, -1.0f)};
+  const std::vector<double> gradient = tile_elements(tile, run_backward<float>(tile, lse, g));
+  EXPECT_TRUE(all_finite(gradient));
+  for (size_t row = 0; row < 9; ++row) EXPECT_EQ(gradient[row * 9 + 1], 0.0) << row;
 }
 
 TEST(CpScoreTileTest, TargetsThatNoKeyHolds) {

@@ -100,8 +100,9 @@ Outcome run_step(const Step& step, DistributionMode mode) {
   const DeviceBuffer<int32_t> ids(step.ids), length(step.length), targets(std::vector{-1, -1});
   DeviceBuffer<float> scores(kBatch * kKeys), context(kBatch), u(kBatch), out(kBatch * kVocab);
   DeviceBuffer<float> workspace(static_cast<size_t>(2 * kBatch * kernels::cp_decode_splits(kKeys)));
-  DeviceBuffer<uint64_t> mass(kBatch * kVocab);
+  DeviceBuffer<uint64_t> mass(kBatch * kVocab), total_mass(kBatch);
   std::fill(mass.begin(), mass.end(), 0);
+  std::fill(total_mass.begin(), total_mass.end(), 0);
   kernels::head_statistics(
       {logits.data(), targets.data(), u.data(), nullptr, kBatch, kVocab, kVocab}, nullptr);
   kernels::cp_decode<float>({.query = query.data(),
@@ -121,11 +122,11 @@ Outcome run_step(const Step& step, DistributionMode mode) {
                              .scale = kScale},
                             nullptr);
   kernels::scatter_sum({scores.data(), ids.data(), context.data(), nullptr, length.data(),
-                        mass.data(), kBatch, kKeys, kKeys, kVocab, kKeys, 1.0f},
+                        mass.data(), total_mass.data(), kBatch, kKeys, kKeys, kVocab, kKeys, 1.0f},
                        nullptr);
   kernels::mix_distribution(
       {logits.data(), u.data(), copy_logit.data(), context.data(), sink_score.data(), mass.data(),
-       out.data(), kBatch, kVocab, kVocab, kVocab, kVocab, mode, true},
+       total_mass.data(), out.data(), kBatch, kVocab, kVocab, kVocab, kVocab, mode, true},
       nullptr);
   for (const uint64_t units : mass) EXPECT_EQ(units, 0u) << "not clean for the next token";
   const DeviceBuffer<uint64_t> counter(std::vector<uint64_t>{3, 4});

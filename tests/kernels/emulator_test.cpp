@@ -172,6 +172,18 @@ TEST(Emulator, MisalignedVectorsAndTooMuchSharedMemory) {
                "over 48 KiB");
 }
 
+// CUDA counts static and dynamic arrays together, also where the dynamic ones alone would fit.
+TEST(Emulator, StaticAndDynamicSharedMemoryShareOneLimit) {
+  const auto launch_with = [](std::size_t bytes) {
+    CPLM_LAUNCH(planted::large_static_array_beside_dynamic_memory, dim3(1), 32, bytes, nullptr);
+  };
+  EXPECT_NO_THROW(launch_with(44 * 1024));
+  expect_fault([&] { launch_with(46 * 1024); },
+               "4096 bytes of static and 47104 of dynamic shared memory, the launch has 49152");
+  EXPECT_NO_THROW(launch_with(48 * 1024));  // asked for
+  expect_fault([&] { launch_with(225 * 1024); }, "the launch has 232448");
+}
+
 TEST(Emulator, ImpossibleLaunches) {
   const auto launch_with = [](dim3 grid, int threads, std::size_t bytes) {
     CPLM_LAUNCH(planted::barrier_of_half_a_block, grid, threads, bytes, nullptr);

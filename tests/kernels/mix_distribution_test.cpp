@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -28,14 +29,14 @@ constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 struct Rows {
   int num_rows = 0, vocab = 0;
   std::vector<float> logits, vocab_lse, copy_logit, context_lse, sink_score;
-  std::vector<uint64_t> mass;
+  std::vector<uint64_t> mass, total_mass;
   size_t at(int row, int v) const { return static_cast<size_t>(row * vocab + v); }
 };
 
 // Every third token copied, with masses that add to one; the last row's context is empty.
 Rows make_rows(int num_rows, int vocab, double spread = 3) {
   Random random(static_cast<uint64_t>(vocab));
-  Rows rows{num_rows, vocab, {}, {}, {}, {}, {}, {}};
+  Rows rows{num_rows, vocab, {}, {}, {}, {}, {}, {}, {}};
   rows.mass.assign(static_cast<size_t>(num_rows * vocab), 0);
   for (int row = 0; row < num_rows; ++row) {
     double sum = 0, total = 0;
@@ -51,6 +52,8 @@ Rows make_rows(int num_rows, int vocab, double spread = 3) {
       const double units = share[static_cast<size_t>(v)] / total / kernels::kMassUnit;
       rows.mass[rows.at(row, v)] = static_cast<uint64_t>(units);
     }
+    const auto first = rows.mass.begin() + row * vocab;
+    rows.total_mass.push_back(std::accumulate(first, first + vocab, uint64_t{0}));
     rows.vocab_lse.push_back(static_cast<float>(std::log(sum)));
     rows.copy_logit.push_back(rows.vocab_lse.back() + static_cast<float>(random.normal()));
     rows.context_lse.push_back(empty ? kNone : static_cast<float>(random.normal()));
@@ -72,7 +75,8 @@ std::vector<double> expected_distribution(const Rows& rows, DistributionMode mod
     for (int v = 0; v < rows.vocab; ++v) {
       const double p = std::exp(double{rows.logits[rows.at(row, v)]} - rows.vocab_lse[r]);
       const auto units = static_cast<double>(rows.mass[rows.at(row, v)]);
-      out.push_back(lm_share * p + copy_share * units * kernels::kMassUnit);
+      const auto total = static_cast<double>(rows.total_mass[r]);
+      out.push_back(lm_share * p + (copy_share > 0 ? copy_share * units / total : 0));
     }
   }
   return out;
@@ -87,6 +91,7 @@ Mixed mix(const Rows& rows, DistributionMode mode, bool log_space, bool in_place
         const DeviceBuffer<float> u(rows.vocab_lse), l_c(rows.copy_logit), M(rows.context_lse);
         const DeviceBuffer<float> a_s(rows.sink_score);
         DeviceBuffer<uint64_t> mass(rows.mass);
+        const DeviceBuffer<uint64_t> total_mass(rows.total_mass);
         float* const target = in_place ? logits.data() : out.data();
         kernels::mix_distribution({.logits = logits.data(),
                                    .vocab_lse = u.data(),
@@ -94,6 +99,7 @@ Mixed mix(const Rows& rows, DistributionMode mode, bool log_space, bool in_place
                                    .context_lse = M.data(),
                                    .sink_score = a_s.data(),
                                    .mass = mass.data(),
+                                   .total_mass = total_mass.data(),
                                    .out = target,
                                    .rows = rows.num_rows,
                                    .logits_stride = rows.vocab,
@@ -170,6 +176,41 @@ TEST(MixDistributionEdgesTest, NanOfARowReachesItsDistribution) {
   }
   rows.vocab_lse[1] = kNotANumber;
   EXPECT_TRUE(std::isnan(std::get<0>(mix(rows, DistributionMode::kNoCopy, false))[50]));
+}
+
+// What rounding of M makes of all weights alike, and their unit, drop out.
+TEST(MixDistributionEdgesTest, TheUnitOfTheMassesDropsOut) {
+  Rows rows = make_rows(2, 1500);
+  Rows coarse = rows;
+  for (uint64_t& units : coarse.mass) units >>= 25;
+  for (uint64_t& units : coarse.total_mass) units >>= 25;
+  for (const auto mode : {DistributionMode::kNatural, DistributionMode::kForceCopy}) {
+    const auto p = std::get<0>(mix(coarse, mode, false));
+    EXPECT_TRUE(near(doubles(p), expected_distribution(rows, mode), 1e-6));
+  }
+}
+
+TEST(MixDistributionEdgesTest, WithoutATotalTheRowIsNaN) {
+  Rows rows = make_rows(2, 40);
+  rows.mass.assign(rows.mass.size(), 0);
+  rows.total_mass[0] = 0;
+  rows.context_lse[0] = -kNone;  // an infinite score
+  for (const auto mode : {DistributionMode::kNatural, DistributionMode::kForceCopy}) {
+    const auto p = std::get<0>(mix(rows, mode, false));
+    for (int v = 0; v < 40; ++v) {
+      EXPECT_TRUE(std::isnan(p[rows.at(0, v)]));
+      EXPECT_FALSE(std::isnan(p[rows.at(1, v)]));
+    }
+  }
+}
+
+// A closed gate reads no mass and leaves it clean all the same.
+TEST(MixDistributionEdgesTest, AClosedGateZeroesTheMass) {
+  Rows rows = make_rows(1, 100);
+  rows.copy_logit[0] = kNone;
+  const auto [p, mass] = mix(rows, DistributionMode::kNatural, false);
+  EXPECT_TRUE(std::all_of(mass.begin(), mass.end(), [](uint64_t x) { return x == 0; }));
+  EXPECT_TRUE(near(doubles(p), expected_distribution(rows, DistributionMode::kNoCopy), 1e-6));
 }
 
 TEST(MixDistributionEdgesTest, WithoutCopyNoCopyNumbersAreNeeded) {

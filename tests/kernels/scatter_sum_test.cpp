@@ -49,11 +49,14 @@ Rows make_rows(int num_rows, int num_keys, int vocab, bool shared_ids = false, f
   return rows;
 }
 
+// Masses [rows, V], then the rows' sums [rows].
 std::vector<uint64_t> scatter_once(const Rows& rows) {
   const DeviceBuffer<float> scores(rows.scores), context(rows.context_lse);
   const DeviceBuffer<int32_t> ids(rows.ids), begin(rows.begin), end(rows.end);
   DeviceBuffer<uint64_t> mass(static_cast<size_t>(rows.num_rows * rows.vocab));
+  DeviceBuffer<uint64_t> total(static_cast<size_t>(rows.num_rows));
   std::fill(mass.begin(), mass.end(), 0);
+  std::fill(total.begin(), total.end(), 0);
   kernels::ScatterSum args{};
   args.scores = scores.data();
   args.ids = ids.data();
@@ -61,6 +64,7 @@ std::vector<uint64_t> scatter_once(const Rows& rows) {
   args.key_begin = rows.begin.empty() ? nullptr : begin.data();
   args.key_end = rows.end.empty() ? nullptr : end.data();
   args.mass = mass.data();
+  args.total_mass = total.data();
   args.rows = rows.num_rows;
   args.scores_stride = rows.num_keys;
   args.ids_stride = rows.shared_ids ? 0 : rows.num_keys;
@@ -68,7 +72,9 @@ std::vector<uint64_t> scatter_once(const Rows& rows) {
   args.num_keys = rows.num_keys;
   args.scale = rows.scale;
   kernels::scatter_sum(args, nullptr);
-  return mass.values();
+  std::vector<uint64_t> out = mass.values();
+  out.insert(out.end(), total.begin(), total.end());
+  return out;
 }
 
 std::vector<uint64_t> scatter(const Rows& rows) {
@@ -86,12 +92,15 @@ void expect_masses(const Rows& rows, const std::vector<uint64_t>& mass) {
       expected[static_cast<size_t>(rows.id(row, j))] += std::exp(a - rows.context_lse[r]);
     }
     double total = 0;
+    uint64_t units = 0;
     for (int v = 0; v < rows.vocab; ++v) {
       const double p = probability(mass[static_cast<size_t>(row * rows.vocab + v)]);
       EXPECT_NEAR(p, expected[static_cast<size_t>(v)], 1e-6) << "row " << row << " token " << v;
       total += p;
+      units += mass[static_cast<size_t>(row * rows.vocab + v)];
     }
     EXPECT_NEAR(total, 1, 1e-5) << "row " << row;
+    EXPECT_EQ(mass[static_cast<size_t>(rows.num_rows * rows.vocab + row)], units) << "row " << row;
   }
 }
 
@@ -135,6 +144,21 @@ TEST(ScatterSumTest, WeightsAboveOneByRoundingAreOne) {
   rows.scores = {5.0f};
   rows.context_lse = {4.9999f};
   EXPECT_EQ(scatter(rows)[0], uint64_t{1} << 62);
+}
+
+// Four equal scores of 2^26, whose M rounds to 2^26: weights of one each, whose sum must not wrap.
+TEST(ScatterSumTest, HugeScoresShareTheMassEvenly) {
+  for (const float score : {0x1p26f, -0x1p26f, 0x1p100f}) {
+    Rows rows = make_rows(1, 4, 3);
+    rows.scores.assign(4, score);
+    rows.context_lse = {score};
+    rows.ids = {0, 0, 1, 2};
+    const std::vector<uint64_t> mass = scatter(rows);
+    EXPECT_GT(mass[3], 0u);
+    EXPECT_EQ(mass[0] * 2, mass[3]);
+    EXPECT_EQ(mass[1] * 4, mass[3]);
+    EXPECT_EQ(mass[2] * 4, mass[3]);
+  }
 }
 
 TEST(ScatterSumTest, EmptyAndNanRowsAddNothing) {

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import h5py
 import prepare_data
 import zstandard
+from cplm_data.tokenizer import train_tokenizer
 from tokenizers import Tokenizer
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "prepare_data.py"
@@ -35,6 +37,41 @@ def prepare(inputs, output, *arguments, tokenizer=TRAIN_SMALL):
         except SystemExit as end:
             code = end.code
     return subprocess.CompletedProcess(line, code, out.getvalue(), err.getvalue())
+
+
+def killed_at_disk_call(line, number):
+    """Runs the command in a fork that is killed right before its number-th fsync, rename or removal
+    of a file; False when it ended before."""
+    child = os.fork()
+    if child == 0:
+        calls = iter(range(number + 1))
+
+        def killing(call):
+            def killed_or_called(*arguments, **options):
+                if next(calls, number) == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return call(*arguments, **options)
+
+            return killed_or_called
+
+        os.fsync, os.replace, os.unlink = map(killing, (os.fsync, os.replace, os.unlink))
+        with open(os.devnull, "w") as nothing:
+            sys.stdout = sys.stderr = nothing
+            code = prepare_data.main(line)
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0
+    return False
+
+
+def small_tokenizer(folder):
+    """A byte-level BPE without merges, as --tokenizer takes it."""
+    path = folder / "small-tokenizer.json"
+    path.write_bytes(train_tokenizer(iter(sample_texts(3)), 257, EOS))
+    return ("--tokenizer", path)
 
 
 def prepare_in_process_of_its_own(line, **options):

@@ -37,7 +37,7 @@ ARGUMENTS, BAD_DATA, FAILED = 2, 3, 1
         (("--shard-tokens", "0"), "expected 1 to 2^40 tokens, got 0"),
         (("--shard-tokens", "1.5"), "argument --shard-tokens"),
         (("--train-tokenizer", "256"), "expected 257"),
-        (("--tokenizer", "x.json"), "not allowed with argument"),
+        (("--tokenizer", "x.json"), "expected one of --tokenizer and --train-tokenizer"),
         (("--eos", " "), "expected the text of a token"),
         (("--frobnicate",), "unrecognized arguments: --frobnicate"),
     ],
@@ -247,7 +247,10 @@ def test_a_full_disk_leaves_nothing_that_looks_complete(tmp_path):
     code, message = failure_line(result, tmp_path / "out")
     assert code == FAILED and "shard_00000.h5: cannot be written: File too large" in message
     assert not list((tmp_path / "out").rglob("*.h5"))
-    assert not list((tmp_path / "out").rglob(".*.partial"))
+    # With room again it goes on.
+    prepared(tmp_path / "in", tmp_path / "out")
+    prepared(tmp_path / "in", tmp_path / "other")
+    assert file_bytes(tmp_path / "out") == file_bytes(tmp_path / "other")
 
 
 def test_kills_at_any_instant_leave_no_half_shard_and_a_folder_that_can_be_used(tmp_path):

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/cpu/decode_rows.h"
 #include "ops/matmul.h"
@@ -72,6 +73,8 @@ class CpuBackend : public Backend {
     const int64_t row_bytes = weight.size(0) * static_cast<int64_t>(weight.element_size());
     return std::max<int64_t>((int64_t{8} << 20) / row_bytes, 128);
   }
+
+  int64_t largest_norm_width() const override { return std::numeric_limits<int64_t>::max(); }
 
   void rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
                 double eps, const at::Tensor& y, const at::Tensor& rstd) const override {

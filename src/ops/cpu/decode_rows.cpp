@@ -117,30 +117,37 @@ CPLM_INLINE void lm_part(const T* logits, int64_t vocab, T vocab_lse, T log_shar
   for (int64_t v = 0; v < vocab; ++v) out[v] = fast_exp((logits[v] - vocab_lse) + log_share);
 }
 
-// Weights exp(a - M) added by token id, in the order of positions.
+// Weights exp(a - M) added by token id, in the order of positions; returns their sum.
 template <class T>
-CPLM_INLINE void add_weights(const T* scores, const int32_t* ids, int64_t count, T context_lse,
-                             double* mass) {
+CPLM_INLINE double add_weights(const T* scores, const int32_t* ids, int64_t count, T context_lse,
+                               double* mass) {
   constexpr int64_t kBlock = 256;
   T weights[kBlock];
+  double total = 0;
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t size = std::min(kBlock, count - first);
 #pragma omp simd
     for (int64_t i = 0; i < size; ++i) weights[i] = fast_exp(scores[first + i] - context_lse);
-    for (int64_t i = 0; i < size; ++i) mass[ids[first + i]] += static_cast<double>(weights[i]);
+    for (int64_t i = 0; i < size; ++i) {
+      mass[ids[first + i]] += static_cast<double>(weights[i]);
+      total += static_cast<double>(weights[i]);
+    }
   }
+  return total;
 }
 
-// Moves the mass of the row's tokens into its distribution; every token once, and zero behind it.
+// Moves the mass of the row's tokens, over its sum, into the distribution; every token once, and
+// zero behind it. An M that rounding moved drops out of the quotient.
 template <class T>
-CPLM_INLINE void move_mass(const int32_t* ids, int64_t count, T log_share, bool log_space,
-                           double* mass, T* out) {
-  const double share = std::exp(static_cast<double>(log_share));
+CPLM_INLINE void move_mass(const int32_t* ids, int64_t count, double total, T log_share,
+                           bool log_space, double* mass, T* out) {
+  const double share = std::exp(static_cast<double>(log_share)) / total;
   for (int64_t i = 0; i < count; ++i) {
     const int32_t id = ids[i];
     if (mass[id] == 0) continue;
-    out[id] = log_space ? log_add_exp(out[id], static_cast<T>(std::log(mass[id])) + log_share)
-                        : out[id] + static_cast<T>(mass[id] * share);
+    out[id] = log_space
+                  ? log_add_exp(out[id], static_cast<T>(std::log(mass[id] / total)) + log_share)
+                  : out[id] + static_cast<T>(mass[id] * share);
     mass[id] = 0;
   }
 }
@@ -157,8 +164,12 @@ CPLM_CPU_VERSIONS void distribution_range(const DistributionRows<T>& args, doubl
     if (!(shares.copy > kMinusInfinity<T>)) continue;  // nothing to copy, or a row of NaN
     const int64_t first = args.bounds.first(r), count = args.bounds.end(r) - first;
     const int32_t* const ids = args.ids + r * args.ids_stride + first;
-    add_weights(args.scores + r * args.num_keys + first, ids, count, args.context_lse[r], mass);
-    move_mass(ids, count, shares.copy, args.log_space, mass, out);
+    const double total =
+        add_weights(args.scores + r * args.num_keys + first, ids, count, args.context_lse[r], mass);
+    move_mass(ids, count, total, shares.copy, args.log_space, mass, out);
+    if (!(total > 0)) {  // an infinite score
+      std::fill(out, out + args.vocab, std::numeric_limits<T>::quiet_NaN());
+    }
   }
 }
 

@@ -144,7 +144,8 @@ CPLM_INLINE void softmax_backward_row(T* w, T* dw, int64_t keys, int64_t begin, 
   for (int64_t i = end; i < keys; ++i) w[i] = dw[i] = 0;
 }
 
-// Lam: matches are few, so they are gone through one by one.
+// Lam: matches are few, so they are gone through one by one. A score of -inf adds nothing, and
+// a difference to it would be NaN.
 template <class T>
 CPLM_INLINE T match_log_sum_exp(const T* x, int64_t begin, int64_t end, T scale, const int32_t* ids,
                                 int32_t target) {
@@ -152,6 +153,7 @@ CPLM_INLINE T match_log_sum_exp(const T* x, int64_t begin, int64_t end, T scale,
   for (int64_t i = begin; i < end; ++i) {
     if (ids[i] != target) continue;
     const T a = x[i] * scale;
+    if (a == -std::numeric_limits<T>::infinity()) continue;
     if (a > largest) {
       sum = sum * std::exp(largest - a) + T{1};
       largest = a;
@@ -162,24 +164,29 @@ CPLM_INLINE T match_log_sum_exp(const T* x, int64_t begin, int64_t end, T scale,
   return sum == T{0} ? -std::numeric_limits<T>::infinity() : largest + std::log(sum);
 }
 
+// Chosen, not multiplied: a row without cotangents, or a score of -inf, gives zeros whatever else
+// there is.
 template <class T>
 CPLM_INLINE void copy_backward_row(T* x, int64_t keys, int64_t begin, int64_t end, T scale,
                                    const int32_t* ids, int32_t target, T context_lse, T match_lse,
                                    T grad_context, T grad_match) {
-  const bool matching = match_lse != -std::numeric_limits<T>::infinity();
+  constexpr T kNone = -std::numeric_limits<T>::infinity();
+  if (grad_context == T{0} && grad_match == T{0}) begin = end = keys;
   for (int64_t i = 0; i < begin; ++i) x[i] = 0;
   for (int64_t i = end; i < keys; ++i) x[i] = 0;
-  if (!matching) {
+  if (match_lse == kNone) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i)
-      x[i] = scale * grad_context * fast_exp(x[i] * scale - context_lse);
+    for (int64_t i = begin; i < end; ++i) {
+      const T a = x[i] * scale;
+      x[i] = a == kNone ? T{0} : scale * grad_context * fast_exp(a - context_lse);
+    }
     return;
   }
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
     const T a = x[i] * scale;
     const T match = ids[i] == target ? grad_match * fast_exp(a - match_lse) : T{0};
-    x[i] = scale * (grad_context * fast_exp(a - context_lse) + match);
+    x[i] = a == kNone ? T{0} : scale * (grad_context * fast_exp(a - context_lse) + match);
   }
 }
 

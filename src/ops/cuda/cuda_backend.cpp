@@ -75,20 +75,22 @@ class CudaBackend : public Backend {
     runtime_.matmul(out, a, b, alpha, beta);
   }
 
-  // Products and their gradient in 64 MiB: enough blocks for every multiprocessor, and near the
-  // second-level cache's size.
+  // Rows in whole tiles of the products while as many fit.
   CopyTile largest_copy_tile(const CpScoreInput& in) const override {
     const int64_t positions = std::max<int64_t>(1, in.q.size(1));
-    const int64_t rows = std::min<int64_t>(1024, positions);
-    const int64_t element_bytes = 4 + static_cast<int64_t>(in.q.element_size());
-    const int64_t count = (int64_t{64} << 20) / (rows * positions * element_bytes);
-    return {0, std::max<int64_t>(1, count), 0, rows, 0};
+    const int64_t row_bytes = positions * (4 + static_cast<int64_t>(in.q.element_size()));
+    const int64_t fitting = std::max<int64_t>(1, kCopyTileBytes / row_bytes);
+    const int64_t whole = fitting < 128 ? fitting : fitting / 128 * 128;
+    const int64_t rows = std::min({int64_t{1024}, positions, whole});
+    return {0, fitting / rows, 0, rows, 0};
   }
 
   // A chunk costs a pass over the weight's gradient, so it is large: 768 MiB of logits.
   int64_t vocabulary_chunk_rows(const at::Tensor& weight) const override {
     return std::max<int64_t>((int64_t{768} << 20) / (4 * weight.size(0)), 128);
   }
+
+  int64_t largest_norm_width() const override { return kernels::kMaxRmsNormWidth; }
 
   void rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
                 double eps, const at::Tensor& y, const at::Tensor& rstd) const override {
@@ -240,19 +242,22 @@ class CudaBackend : public Backend {
                                const at::Tensor& out) const override {
     constexpr int64_t kMostRows = 64;  // 8 bytes a row and token of copied mass
     const int64_t rows = in.logits.size(0), vocab = in.logits.size(1);
-    at::Tensor mass;  // the mixing kernel leaves it zeroed for the next rows
+    at::Tensor mass, totals;
     if (in.mode != CopyMode::kNoCopy) {
-      mass = at::zeros({std::min(rows, kMostRows), vocab}, in.logits.options().dtype(at::kLong));
+      const auto integers = in.logits.options().dtype(at::kLong);
+      mass = at::zeros({std::min(rows, kMostRows), vocab}, integers);
+      totals = at::zeros({rows}, integers);
     }
-    for (int64_t first = 0; first < rows; first += kMostRows) {
+    for (int64_t first = 0; first < rows; first += kMostRows) {  // mixing leaves mass zeroed
       const int64_t count = std::min(kMostRows, rows - first);
-      if (mass.defined()) scatter_mass(in, first, count, mass);
+      if (mass.defined()) scatter_mass(in, first, count, mass, totals);
       kernels::mix_distribution(
           {data_from<float>(in.logits, first), data_from<float>(vocab_lse, first),
            data_from<float>(in.copy_logit, first), data_from<float>(in.copy.context_lse, first),
            data_from<float>(in.sink_score, first), data<uint64_t>(mass),
-           data_from<float>(out, first), count, in.logits.stride(0), vocab, out.stride(0),
-           narrow(vocab), mode_of(in.mode), in.log_space},
+           data_from<uint64_t>(totals, first), data_from<float>(out, first), count,
+           in.logits.stride(0), vocab, out.stride(0), narrow(vocab), mode_of(in.mode),
+           in.log_space},
           stream(in.logits));
     }
   }
@@ -323,16 +328,17 @@ class CudaBackend : public Backend {
     return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
   }
 
-  // Copy weights of `count` rows summed by token id into mass, which comes zeroed.
-  void scatter_mass(const NextTokenInput& in, int64_t first, int64_t count,
-                    const at::Tensor& mass) const {
+  // Copy weights of `count` rows summed by token id into mass, and altogether into their totals;
+  // both come zeroed.
+  void scatter_mass(const NextTokenInput& in, int64_t first, int64_t count, const at::Tensor& mass,
+                    const at::Tensor& totals) const {
     const int64_t ids_stride = in.ids.size(0) > 1 ? in.ids.stride(0) : 0;
     kernels::scatter_sum(
         {data_from<float>(in.copy.scores, first), data<int32_t>(in.ids) + first * ids_stride,
          data_from<float>(in.copy.context_lse, first), data_from<int32_t>(in.range.begin, first),
-         data_from<int32_t>(in.range.end, first), data<uint64_t>(mass), count,
-         in.copy.scores.stride(0), ids_stride, mass.stride(0), narrow(in.copy.scores.size(1)),
-         1.0F},
+         data_from<int32_t>(in.range.end, first), data<uint64_t>(mass),
+         data_from<uint64_t>(totals, first), count, in.copy.scores.stride(0), ids_stride,
+         mass.stride(0), narrow(in.copy.scores.size(1)), 1.0F},
         stream(in.logits));
   }
 

@@ -150,6 +150,13 @@ CPLM_KERNEL void misaligned_vector(const float* in, float* out) {
   cplm::kernels::Vec<float, 4>::load(in + 1).store(out);
 }
 
+// More static memory than a launcher sets aside beside the dynamic one.
+CPLM_KERNEL void large_static_array_beside_dynamic_memory() {
+  CPLM_DYNAMIC_SHARED(float, row);
+  CPLM_SHARED(float, large, 1024);
+  row[threadIdx.x] = large[threadIdx.x] = 0.0f;
+}
+
 CPLM_KERNEL void too_much_shared_memory() {
   CPLM_SHARED(double, large, 8192);
   large[threadIdx.x] = 0.0;
