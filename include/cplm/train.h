@@ -71,9 +71,11 @@ using StepNumbers = at::Tensor;
 // Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
 // `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and stays
 // so with stays_blocked: such a batch, and any after it, never reaches the weights. Reads nothing
-// back from the device.
+// back from the device. `inputs`: model_input of each micro-batch when made ahead of the step, else
+// made in it.
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
-                       double learning_rate, const StepOptions& options, const at::Tensor& blocked);
+                       double learning_rate, const StepOptions& options, const at::Tensor& blocked,
+                       const std::vector<ModelInput>& inputs = {});
 // The norm of each tensor's gradient on this batch at the present weights, NaN and inf as they are.
 // Overwrites the gradients.
 std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cplm/base.h"
 #include "cplm/eval.h"
 #include "cplm/profile.h"
 #include "cplm/train.h"
@@ -15,18 +16,25 @@ namespace {
 
 // Sum of -log P over the batch's counted targets; gradients of their mean are added.
 at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
-                                const StepOptions& options) {
+                                const StepOptions& options,
+                                const std::vector<ModelInput>& inputs = {}) {
   const at::Device device = model.options().tensor.device();
+  const int64_t num_parts = (batch.rows + options.micro_batch - 1) / options.micro_batch;
+  CPLM_CHECK(inputs.empty() || static_cast<int64_t>(inputs.size()) == num_parts,
+             "[train.step] expected the inputs of ", num_parts, " micro-batches, got ",
+             inputs.size());
   // With no counted target the gradient is zero, as is the sum it would be divided from.
   const double target_weight =
       1.0 / static_cast<double>(std::max<int64_t>(1, batch.counted_targets));
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
-  for (int64_t begin = 0; begin < batch.rows; begin += options.micro_batch) {
+  const auto make_input = [&](int64_t begin) {
+    const profile::Section section(profile::Axis::kPart, "data");
     const int64_t end = std::min(begin + options.micro_batch, batch.rows);
-    const ModelInput input = [&] {
-      const profile::Section section(profile::Axis::kPart, "data");
-      return model_input(batch, begin, end, options.document_mask, device);
-    }();
+    return model_input(batch, begin, end, options.document_mask, device);
+  };
+  for (int64_t part = 0; part < num_parts; ++part) {
+    const ModelInput input =
+        inputs.empty() ? make_input(part * options.micro_batch) : inputs[static_cast<size_t>(part)];
     loss_sum.sub_(model.forward_backward(input, target_weight).sum(at::kDouble));
   }
   return loss_sum;
@@ -35,11 +43,11 @@ at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
 }  // namespace
 
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
-                       double learning_rate, const StepOptions& options,
-                       const at::Tensor& blocked) {
+                       double learning_rate, const StepOptions& options, const at::Tensor& blocked,
+                       const std::vector<ModelInput>& inputs) {
   const at::Tensor& grad = model.parameters().flat_grad();
   grad.zero_();
-  const at::Tensor loss_sum = accumulate_gradients(model, batch, options);
+  const at::Tensor loss_sum = accumulate_gradients(model, batch, options, inputs);
   const profile::Section section(profile::Axis::kPart, "optimizer");
   const ops::GradNorm norm = ops::grad_norm(grad, options.grad_clip, model.options().ops);
   const at::Tensor bad = loss_sum.add(norm.norm).isfinite().logical_not_();

@@ -39,10 +39,10 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, RunFolder fo
       device_(resolve_device(config.train.device, config.train.precision)),
       train_windows_(config.data.train, config.data.sequence_length,
                      WindowSet::ShortWindows::kDrop),
+      order_(config.run.seed, train_windows_.sources()),
       data_(describe(train_windows_)),
       model_(config.model, model_options(config, device_)),
       blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
-      order_(config.run.seed, train_windows_.sources()),
       console_(total_steps_, config.train.batch_tokens),
       numbers_(device_) {
   if (!config.data.validation.empty()) {
@@ -145,7 +145,7 @@ void Trainer::rewind() {
   left_out.push_back(report.step);
   std::ranges::sort(left_out);
   const int64_t rewinds = state_.rewinds + 1;
-  loader_.reset();
+  feed_.reset();
   numbers_.clear();
   blocked_.zero_();
   if (const auto newest = newest_complete(folder_.path)) {
@@ -166,32 +166,34 @@ void Trainer::rewind() {
   timed_steps_ = 0;
   log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",
                 report.step, " will be left out"));
-  open_loader();
+  open_feed();
 }
 
-void Trainer::open_loader() {
+void Trainer::open_feed() {
   const int64_t rows = config_.batch_sequences();
-  loader_.emplace(train_windows_, LoaderOptions{config_.run.seed, rows, 0, rows, state_.step, 2});
+  feed_.emplace(train_windows_, LoaderOptions{config_.run.seed, rows, 0, rows, state_.step, 2},
+                config_.train.micro_batch, config_.data.intra_document_mask, device_);
 }
 
 // Its line is written here, at its place among the others, and again by every replay.
 void Trainer::pass_over() {
-  const TokenBatch batch = loader_->next();
+  const StepInputs inputs = feed_->next();
   state_.step += 1;
   state_.grad_norm = std::numeric_limits<double>::quiet_NaN();
-  metrics_->write_nonfinite(state_.step, batch.window_index);
+  metrics_->write_nonfinite(state_.step, inputs.batch->window_index);
   state_.tokens += config_.train.batch_tokens;
 }
 
 void Trainer::one_step() {
   if (std::ranges::binary_search(state_.left_out, state_.step + 1)) return pass_over();
   const Clock::time_point start = Clock::now();
-  auto batch = std::make_shared<const TokenBatch>(loader_->next());
-  wait_seconds_ += loader_->take_wait_seconds();
+  const StepInputs inputs = feed_->next();
   const int64_t update = state_.step + 1;
-  const StepNumbers numbers =
-      train_step(model_, *optimizer_, *batch, rate(update), step_options(), blocked_);
-  numbers_.submit(update, std::move(batch), numbers);
+  const StepNumbers numbers = train_step(model_, *optimizer_, *inputs.batch, rate(update),
+                                         step_options(), blocked_, inputs.parts);
+  numbers_.submit(update, inputs.batch, numbers);
+  if (update < total_steps_) feed_->prepare();
+  wait_seconds_ += feed_->take_wait_seconds();
   state_.step = update;
   state_.tokens += config_.train.batch_tokens;
   collect(false);
@@ -205,7 +207,7 @@ void Trainer::one_step() {
 
 RunOutcome Trainer::loop() {
   int64_t done = 0;  // steps of this call, rewound ones included
-  open_loader();
+  open_feed();
   while (state_.step < total_steps_) {
     one_step();
     done += 1;

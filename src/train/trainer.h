@@ -10,6 +10,7 @@
 #include "cplm/train.h"
 #include "train/console.h"
 #include "train/host_reader.h"
+#include "train/input_feed.h"
 #include "train/run_folder.h"
 #include "train/run_state.h"
 
@@ -27,7 +28,7 @@ class Trainer {
   void announce() const;
   void announce_sources() const;
   RunOutcome loop();
-  void open_loader();
+  void open_feed();
   void one_step();
   void pass_over();  // a batch that a rewind left out
   void collect(bool drain);
@@ -57,7 +58,7 @@ class Trainer {
   std::optional<WindowSet> validation_windows_;
   LanguageModel model_;
   std::optional<AdamW> optimizer_;
-  std::optional<BatchLoader> loader_;
+  std::optional<InputFeed> feed_;
   at::Tensor blocked_;
   std::optional<MetricsWriter> metrics_;
   Console console_;
