@@ -78,7 +78,9 @@ void add_common_options(CLI::App* command, const std::shared_ptr<Arguments>& arg
   add("--sequence-length", options.sequence_length, "Tokens a sample: data.sequence_length");
   add("--samples", options.samples, "In OUTPUT/train");
   add("--validation-samples", options.validation_samples, "In OUTPUT/validation");
-  add("--seed", options.seed, "Other samples");
+  command->add_option("--seed", options.seed, "Other samples")
+      ->check(seed_problem)
+      ->capture_default_str();
   add("--shard-tokens", options.shard_tokens, "Tokens a shard, held in memory");
   command->add_option("--counted", arguments->counted, "Targets that the loss counts: all, answers")
       ->check(CLI::IsMember({"all", "answers"}))
@@ -117,6 +119,13 @@ CLI::App* add_kind(CLI::App* parent, const std::shared_ptr<Arguments>& arguments
 }
 
 }  // namespace
+
+std::string seed_problem(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return "expected a whole number from 0 to 2^64 - 1, found " + text;
+}
 
 void add_data_make_command(CLI::App& data) {
   CLI::App* parent = data.add_subcommand("make", "Synthetic shards, for tests and studies");

@@ -92,7 +92,9 @@ void add_inspect_command(CLI::App& data) {
   add("--top", options.frequent_tokens, 0, "Most frequent tokens to list");
   add("--samples", options.samples, 0, "Documents to show");
   add("--sample-tokens", options.sample_tokens, 1, "Tokens of each to show");
-  command->add_option("--seed", options.seed, "Shows other documents")->capture_default_str();
+  command->add_option("--seed", options.seed, "Shows other documents")
+      ->check(seed_problem)
+      ->capture_default_str();
   command->add_option("--tokenizer", options.tokenizer,
                       "tokenizer.json [the shards' own, beside them or one folder above]");
   command->add_flag("--json", arguments->json, "JSON for programs");
