@@ -68,7 +68,7 @@ TEST(CheckpointFaults, KilledAtAnyInstantTheNewestIsSound) {
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
 
     for (const CheckpointFound& found : list_checkpoints(run.path())) {
-      ASSERT_TRUE(found.complete) << found.path << ": " << found.problem;
+      ASSERT_TRUE(found.complete()) << found.path << ": " << found.problem;
     }
     const auto newest = newest_complete(run.path());
     ASSERT_TRUE(newest);
@@ -202,6 +202,60 @@ TEST(CheckpointFaults, AFolderWithoutRightsIsAnError) {
   EXPECT_THAT(error, AllOf(HasSubstr("Permission denied"), HasSubstr("step_0000000001")));
   EXPECT_THAT(first_error, HasSubstr("cannot make folder"));
   EXPECT_THAT(names_in(run.path()), ElementsAre("step_0000000001"));
+}
+
+// It may be sound, so it is neither passed over nor replaced.
+TEST(CheckpointFaults, WhatCannotBeReadIsNotTakenForDamaged) {
+  const WithoutRoot without_root;
+  const TempDir run;
+  save(run.path(), 1);
+  const fs::path folder = save(run.path(), 2);
+  const auto out_of_reach =
+      AllOf(HasSubstr("step_0000000002 may be sound but is out of reach: cannot read "),
+            HasSubstr("Permission denied; give access to it"), HasSubstr("--resume "),
+            HasSubstr("step_0000000001"), testing::Not(HasSubstr("\n")));
+  for (const fs::path& path : {folder, folder / "manifest.json"}) {
+    const fs::perms before = fs::status(path).permissions();
+    fs::permissions(path, fs::perms::none);
+    const auto found = list_checkpoints(run.path());
+    const std::string newest_error = error_of([&] { newest_complete(run.path()); });
+    const std::string resolve_error = error_of([&] { resolve_checkpoint(folder); });
+    const std::string reader_error = error_of([&] { CheckpointReader reader(folder); });
+    const auto problems = verify_checkpoint(run.path());
+    prune_checkpoints(run.path(), {.keep = 1});
+    fs::permissions(path, before);
+    EXPECT_EQ(found.at(0).state, CheckpointState::kUnreadable) << path;
+    EXPECT_THAT(newest_error, out_of_reach);
+    EXPECT_THAT(resolve_error, out_of_reach);
+    EXPECT_THAT(reader_error, HasSubstr("Permission denied"));
+    EXPECT_THAT(problems, ElementsAre(HasSubstr("Permission denied")));
+    EXPECT_THAT(verify_checkpoint(folder), IsEmpty());
+  }
+  EXPECT_THAT(steps_of(run.path()), ElementsAre(2, 1));
+  // Older than the newest complete one, it is in nobody's way.
+  fs::permissions(run / "checkpoints/step_0000000001", fs::perms::none);
+  EXPECT_EQ(newest_complete(run.path())->step, 2);
+  save(run.path(), 3);
+  prune_checkpoints(run.path(), {.keep = 1});
+  fs::permissions(run / "checkpoints/step_0000000001", fs::perms::owner_all);
+  EXPECT_THAT(names_in(run.path()), ElementsAre("step_0000000001", "step_0000000003"));
+}
+
+TEST(CheckpointFaults, AnUnreadableRunIsNoEmptyOne) {
+  const WithoutRoot without_root;
+  const TempDir run;
+  save(run / "run", 1);
+  fs::permissions(run / "run", fs::perms::none);
+  const std::string resolve_error = error_of([&] { resolve_checkpoint(run / "run"); });
+  const std::string prune_error = error_of([&] { prune_checkpoints(run / "run", {}); });
+  const std::string newest_error = error_of([&] { newest_complete(run / "run"); });
+  const std::string save_error = error_of([&] { save(run / "run", 2); });
+  fs::permissions(run / "run", fs::perms::owner_all);
+  for (const std::string& error : {resolve_error, prune_error, newest_error}) {
+    EXPECT_THAT(error, AllOf(HasSubstr("cannot read "), HasSubstr("Permission denied")));
+  }
+  EXPECT_THAT(save_error, AllOf(HasSubstr("the checkpoint of step 2 was not saved"),
+                                HasSubstr("whether the previous checkpoints are intact is not")));
 }
 
 // Lowers the largest file that this process may write.

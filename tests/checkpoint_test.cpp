@@ -109,8 +109,67 @@ TEST(Checkpoint, ListsNewestFirstAndSaysWhyIncomplete) {
   EXPECT_THAT(found[2].problem, HasSubstr("model.safetensors has 100 bytes, expected "));
   EXPECT_EQ(found[3].problem, "manifest.json is missing");
   EXPECT_EQ(found[4].problem, "optimizer.safetensors is missing");
-  EXPECT_TRUE(found[5].complete);
-  EXPECT_EQ(newest_complete(run.path())->step, 5);
+  EXPECT_TRUE(found[5].complete());
+  for (const size_t damaged : {0, 1, 2, 4}) {
+    EXPECT_EQ(found[damaged].state, CheckpointState::kDamaged) << damaged;
+  }
+  EXPECT_EQ(found[3].state, CheckpointState::kUnfinished);
+}
+
+// No kill leaves one of these, so somebody has to know.
+TEST(Checkpoint, ADamagedNewestIsRefusedAndTheOlderOffered) {
+  const TempDir run;
+  save(run.path(), 1);
+  const fs::path folder = save(run.path(), 2);
+  const auto refusal = [&] { return error_of([&] { newest_complete(run.path()); }); };
+  const auto offers = [](const char* problem) {
+    return AllOf(HasSubstr("step_0000000002 is incomplete: "), HasSubstr(problem),
+                 HasSubstr("the next older complete checkpoint is "), HasSubstr("--resume "),
+                 HasSubstr("step_0000000001"), testing::Not(HasSubstr("\n")));
+  };
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const std::string sound = read_file(folder / name);
+    fs::resize_file(folder / name, 5);
+    EXPECT_THAT(refusal(), offers("has 5 bytes, expected "));
+    fs::remove(folder / name);
+    EXPECT_THAT(refusal(), offers(" is missing"));
+    fs::create_directory(folder / name);
+    EXPECT_THAT(refusal(), offers(" is not a file"));
+    fs::remove(folder / name);
+    write_file_atomic(folder / name, sound);
+  }
+  fs::rename(folder / "manifest.json", run / "kept");
+  EXPECT_THAT(refusal(), offers("manifest.json is missing"));  // but `latest` names the folder
+  EXPECT_EQ(refusal(), error_of([&] { resolve_checkpoint(run.path()); }));
+  fs::rename(run / "kept", folder / "manifest.json");
+  EXPECT_EQ(newest_complete(run.path())->step, 2);
+  fs::remove_all(run / "checkpoints/step_0000000001");
+  fs::remove(folder / "state.json");
+  EXPECT_THAT(refusal(), HasSubstr("state.json is missing; there is no older complete checkpoint"));
+}
+
+// A copy that was cut off, for one. Without a manifest and never named by `latest`.
+TEST(Checkpoint, AFolderThatWasNeverWholeIsPassedOverAndNamed) {
+  const TempDir run;
+  const fs::path newest = save(run.path(), 2);
+  run.write("checkpoints/step_0000000005/model.safetensors", "half");
+  run.write("checkpoints/step_0000000006", "a file");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(newest_complete(run.path())->step, 2);
+  log::flush();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("warning: passing over "),
+                    HasSubstr(str("step_0000000005, which was never a whole checkpoint: "
+                                  "manifest.json is missing; the next older complete one is ",
+                                  newest.string())),
+                    HasSubstr("step_0000000006, which was never a whole checkpoint: it is not a")));
+  // Newer than the damage, they do not hide it.
+  fs::remove(newest / "state.json");
+  EXPECT_THAT(error_of([&] { newest_complete(run.path()); }),
+              HasSubstr("step_0000000002 is incomplete: state.json is missing"));
+  fs::remove(newest / "manifest.json");
+  fs::remove(run / "latest");
+  EXPECT_FALSE(newest_complete(run.path()));
 }
 
 TEST(Checkpoint, LatestIsOnlyANote) {
@@ -169,6 +228,8 @@ TEST(Checkpoint, ResolvingSaysWhatWasLookedFor) {
   fs::remove(run / "checkpoints/step_0000000001/manifest.json");
   EXPECT_THAT(error(run / "checkpoints/step_0000000001/"),
               HasSubstr("is incomplete: manifest.json is missing; there is no older"));
+  fs::remove(run / "checkpoints/step_0000000002/manifest.json");
+  fs::remove(run / "latest");
   EXPECT_THAT(error(run.path()), AllOf(HasSubstr("no complete checkpoint"),
                                        HasSubstr("step_0000000001: manifest.json is missing")));
 }
@@ -197,6 +258,25 @@ TEST(Checkpoint, ReaderRefusesFlippedBitsAndOffersTheOlder) {
               HasSubstr("is incomplete: optimizer.safetensors is missing"));
   EXPECT_THAT(error_of([&] { CheckpointReader none(run.path()); }),
               HasSubstr("neither manifest.json nor model.safetensors"));
+}
+
+// Sizes and hashes agree, but not the two steps.
+TEST(Checkpoint, AStateOfAnotherStepIsRefused) {
+  const TempDir run;
+  save(run.path(), 1);
+  const fs::path folder = save(run.path(), 2);
+  const std::string hash = sha256_file(folder / "state.json");
+  write_file_atomic(folder / "state.json", test::state_of(7));
+  std::string manifest = read_file(folder / "manifest.json");
+  manifest.replace(manifest.find(hash), hash.size(), sha256_file(folder / "state.json"));
+  write_file_atomic(folder / "manifest.json", manifest);
+  EXPECT_EQ(newest_complete(run.path())->step, 2);
+  for (const Verify verify : {Verify::kHashes, Verify::kSizes}) {
+    CheckpointReader reader(folder, verify);
+    EXPECT_THAT(error_of([&] { reader.state(); }),
+                AllOf(HasSubstr("step_0000000002/state.json: its step is 7, the manifest's 2"),
+                      HasSubstr("step_0000000001 (take it by --resume ")));
+  }
 }
 
 TEST(Checkpoint, HostileManifestsAreProblems) {

@@ -22,9 +22,20 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-const std::vector<Texts> kCommands = {
-    {},          {"bench"}, {"bench", "step"},   {"check"},          {"train"},
-    {"compare"}, {"data"},  {"data", "inspect"}, {"data", "verify"}, {"verify-checkpoint"}};
+const std::vector<Texts> kCommands = {{},
+                                      {"bench"},
+                                      {"bench", "step"},
+                                      {"check"},
+                                      {"train"},
+                                      {"compare"},
+                                      {"data"},
+                                      {"data", "inspect"},
+                                      {"data", "verify"},
+                                      {"data", "make"},
+                                      {"data", "make", "repeat"},
+                                      {"data", "make", "recall"},
+                                      {"data", "make", "spamlang"},
+                                      {"verify-checkpoint"}};
 
 ProcessResult run(const Texts& arguments) {
   ProcessOptions options;
@@ -74,6 +85,12 @@ TEST(Cli, BadArgumentsEndWith2AndOneLine) {
       {{"tain"}, "\"tain\": no such command or option; did you mean train?"},
       {{"data"}, "subcommand is required"},
       {{"data", "inspct"}, "\"inspct\": no such command or option; did you mean inspect?"},
+      {{"data", "make"}, "subcommand is required"},
+      {{"data", "make", "repeat"}, "--output is required"},
+      {{"data", "make", "recal", "--output", "x"}, "did you mean recall?"},
+      {{"data", "make", "repeat", "--output", "/dev/null/x", "--seed", "-1"}, "--seed"},
+      {{"data", "inspect", "x", "--seed", "18446744073709551616"}, "0 to 2^64 - 1"},
+      {{"data", "make", "repeat", "--output", "/dev/null/x", "--counted", "some"}, "some"},
       {{"--jsn"}, "--jsn"},
       {{"train", "--jsn"}, "--jsn"},
       {{"train"}, "config is required"},
@@ -167,6 +184,11 @@ TEST(CliCheck, TheTextForPeopleTellsTheSame) {
                                 HasSubstr("1,940 tokens"), HasSubstr("120 windows"),
                                 HasSubstr("sliding_attention x 1, full_attention x 1")));
   EXPECT_THAT(result.err, IsEmpty());
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tokens an epoch"), HasSubstr("1,920\n")));
+  const ProcessResult mixed = folder.cplm({"check", "config.yaml", "--set",
+                                           "data.train=[{path: data/train/0.h5, weight: 3}, "
+                                           "{path: data/train/1.h5, weight: 1}]"});
+  EXPECT_THAT(mixed.out, HasSubstr("data/train/0.h5: 75 %, 992 tokens an epoch, "));
   const ProcessResult small = folder.cplm({"check", "config.yaml", "--set", "model.vocab_size=9"});
   EXPECT_THAT(small.out, HasSubstr("the shards' vocabulary is 64, model.vocab_size is 9"));
 }
@@ -183,11 +205,6 @@ TEST(CliData, APipeIsRefusedInsteadOfWaitedFor) {
                 HasSubstr("expected a file, found a folder, pipe or device"));
   }
 }
-  EXPECT_THAT(result.out, AllOf(HasSubstr("tokens an epoch"), HasSubstr("1,920\n")));
-  const ProcessResult mixed = folder.cplm({"check", "config.yaml", "--set",
-                                           "data.train=[{path: data/train/0.h5, weight: 3}, "
-                                           "{path: data/train/1.h5, weight: 1}]"});
-  EXPECT_THAT(mixed.out, HasSubstr("data/train/0.h5: 75 %, 992 tokens an epoch, "));
 
 TEST(CliData, TrailingBytesAreFound) {
   const TrainingFolder folder;
@@ -235,7 +252,7 @@ TEST(CliData, InspectAndVerifyTellSoundFromDamaged) {
   const TempDir dir;
   const fs::path good = dir / "good.h5", bad = dir / "bad.h5";
   make_text_like_shard(good, 3000, 64, 1);
-  make_text_like_shard(bad, 3000, 64, 1);
+  make_text_like_shard(bad, 3000, 64, 2);
   const ProcessResult inspected = run({"data", "inspect", good.string(), bad.string()});
   EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
   EXPECT_THAT(inspected.out, AllOf(HasSubstr("good.h5"), HasSubstr("bad.h5"), HasSubstr("3,000")));
@@ -251,6 +268,83 @@ TEST(CliData, InspectAndVerifyTellSoundFromDamaged) {
                HasSubstr("none.h5: no such file"));
   expect_error(run({"data", "inspect", dir.write("text.h5", "text").string()}), ExitCode::kBadData,
                HasSubstr("text.h5"));
+}
+
+TEST(CliData, InspectTellsPeopleAndPrograms) {
+  const TempDir dir;
+  ShardContents contents = text_like_contents(5000, 64, 1);
+  contents.source = "text\x1b[2J";  // a terminal would obey
+  write_shard(dir / "a.h5", contents);
+  write_shard(dir / "b.h5", text_like_contents(3000, 64, 2));
+  const std::string folder = dir.path().string();
+  const ProcessResult text = run({"data", "inspect", folder, "--samples", "2", "--top", "4"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out,
+              AllOf(HasSubstr("8,000 in "), HasSubstr("of tokens"),
+                    HasSubstr("no text: the shards name no tokenizer"),
+                    HasSubstr("window of 2,048"), HasSubstr(" copies "), HasSubstr(", document ")));
+  EXPECT_THAT(run({"data", "inspect", (dir / "a.h5").string()}).out,
+              AllOf(HasSubstr("source      text\\x1b[2J"), Not(HasSubstr("\x1b"))));
+  const ProcessResult programs =
+      run({"data", "inspect", folder, "--json", "--sequence-length", "100", "--samples", "0"});
+  ASSERT_EQ(programs.exit_code, 0) << programs.err;
+  const json report = json::parse(programs.out);
+  EXPECT_EQ(report["tokens"], 8000);
+  EXPECT_EQ(report["shards"].size(), 2U);
+  EXPECT_EQ(report["occurs_earlier_in_window"]["all"]["targets"], 7998);
+  EXPECT_EQ(report["frequent_tokens"].size(), 20U);
+  EXPECT_TRUE(report["frequent_tokens"][0]["text"].is_null());
+  EXPECT_TRUE(report["samples"].empty());
+  expect_error(run({"data", "inspect", folder, "--sequence-length", "0"}), ExitCode::kBadConfig,
+               HasSubstr("--sequence-length"));
+  expect_error(run({"data", "inspect", (dir / "*.h4").string()}), ExitCode::kBadData,
+               HasSubstr("*.h4: no such file"));
+}
+
+TEST(CliData, MakesASetThatVerifiesAndTrains) {
+  const TrainingFolder folder;
+  const ProcessResult made = folder.cplm({"data",   "make",
+                                          "recall", "--output",
+                                          "recall", "--vocab-size",
+                                          "64",     "--first-symbol",
+                                          "1",      "--sequence-length",
+                                          "16",     "--pairs",
+                                          "2",      "--filler-symbols",
+                                          "8",      "--samples",
+                                          "200",    "--validation-samples",
+                                          "10",     "--distance",
+                                          "4:9"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("200 samples of 16 tokens for training, 10 for validation"));
+  EXPECT_EQ(folder.cplm({"data", "verify", "recall"}).exit_code, 0);
+  EXPECT_EQ(folder
+                .train("run", {"data.train=[recall/train/*.h5]",
+                               "data.validation=[recall/validation/*.h5]", "train.steps=3"})
+                .exit_code,
+            0);
+  expect_error(folder.cplm({"data", "make", "repeat", "--output", "recall"}), ExitCode::kBadConfig,
+               HasSubstr("expected a new or an empty folder"));
+  expect_error(folder.cplm({"data", "make", "repeat", "--output", "x", "--repeat-length", "3:"}),
+               ExitCode::kBadConfig, HasSubstr("--repeat-length: expected a whole number, or two"));
+}
+
+TEST(CliData, AKilledMakeLeavesNothingUnderTheName) {
+  const TempDir dir;
+  const Texts arguments = {
+      "data",      "make", "repeat",         "--output", (dir / "set").string(),
+      "--samples", "2000", "--shard-tokens", "5000"};
+  for (const double after_s : {0.02, 0.06, 0.15}) {
+    ProcessOptions options;
+    options.arguments = arguments;
+    options.signal_after_s = after_s;
+    const ProcessResult killed = run_process(CPLM_BINARY, options);
+    if (killed.ended_by_signal == 0) break;  // done by then
+    EXPECT_FALSE(fs::exists(dir / "set"));
+  }
+  fs::remove_all(dir / "set");
+  ASSERT_EQ(run(arguments).exit_code, 0);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
+  EXPECT_EQ(run({"data", "verify", (dir / "set").string()}).exit_code, 0);
 }
 
 // ---- checkpoints and comparisons

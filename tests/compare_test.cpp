@@ -273,13 +273,6 @@ TEST_F(CompareTest, RefusesDifferentValidationSets) {
   EXPECT_THAT(refusal({"a", "c"}), HasSubstr("(64 and 32 counted tokens)"));
 }
 
-TEST_F(CompareTest, RefusesAValidationSetThatChangedInARun) {
-  vanilla().write_to(dir_ / "a");
-  cplm_run().write_to(dir_ / "b");
-  MetricsWriter(dir_ / "b", 100).write(ValidationRecord{120, 19200, 1, 1, 65, std::nullopt});
-  EXPECT_THAT(refusal({"a", "b"}), HasSubstr("its validation set changed between step 100"));
-}
-
 TEST_F(CompareTest, RefusesStepsThatDoNotRise) {
   vanilla().write_to(dir_ / "a");
   cplm_run().write_to(dir_ / "b");

@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
 
 #include "cplm/base.h"
 #include "cplm/data.h"
@@ -156,6 +161,41 @@ TEST_F(LargeShard, MoreThanTwoToThe31WindowsStreamInOrder) {
     EXPECT_EQ(batch.window_index[static_cast<size_t>(row)], window);
     EXPECT_EQ(batch.tokens[static_cast<size_t>(2 * row)], expected_token(window));
   }
+}
+
+int64_t resident_bytes() {
+  int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Growth of resident memory from opening the set at a step to its first rows.
+int64_t growth_of_resume(const std::string& pattern, int64_t step, int64_t* num_tokens) {
+  const int64_t before = resident_bytes();
+  const WindowSet windows({pattern}, 2048, WindowSet::ShortWindows::kDrop);
+  BatchLoader loader(windows, {.seed = 3, .global_rows = 512, .last_row = 8, .first_step = step});
+  const TokenBatch batch = loader.next();
+  EXPECT_EQ(batch.window_index[7], TrainingOrder(3, windows.sources()).window_of(512 * step + 7));
+  *num_tokens = windows.size() * 2048;
+  return resident_bytes() - before;
+}
+
+// Ten billion tokens: the shard under five names (links, which the set takes for five files).
+TEST_F(LargeShard, AResumeFarIntoTenBillionTokensIsQuickAndSmall) {
+  const std::filesystem::path folder = *dir_ / "ten_billion";
+  std::filesystem::create_directory(folder);
+  for (int i = 0; i < 5; ++i) std::filesystem::create_hard_link(path(), folder / str(i, ".h5"));
+  int64_t num_tokens = 0;
+  const int64_t one_shard = growth_of_resume(path().string(), 0, &num_tokens);
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t whole = growth_of_resume((folder / "*.h5").string(), 1000000, &num_tokens);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::cout << "resume at step 1,000,000 of " << with_commas(num_tokens) << " tokens: " << seconds
+            << " s, " << (whole >> 20) << " MiB (one shard of them: " << (one_shard >> 20)
+            << " MiB)\n";
+  EXPECT_GT(num_tokens, 10'000'000'000);
+  EXPECT_LT(whole, one_shard + (int64_t{32} << 20));
 }
 
 }  // namespace

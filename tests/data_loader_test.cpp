@@ -32,38 +32,44 @@ class Loader : public ::testing::Test {
                      WindowSet::ShortWindows::kDrop);
   }
 
-  // One hash of `num_steps` global batches, put together from `num_ranks` loaders.
-  std::string hash_of_batches(int64_t num_steps, int64_t global_rows, int64_t num_ranks,
-                              int64_t prefetch) const {
-    std::vector<std::unique_ptr<BatchLoader>> loaders;
-    for (int64_t rank = 0; rank < num_ranks; ++rank) {
-      loaders.push_back(std::make_unique<BatchLoader>(
-          *windows_, LoaderOptions{.seed = 1234,
-                                   .global_rows = global_rows,
-                                   .first_row = rank * global_rows / num_ranks,
-                                   .last_row = (rank + 1) * global_rows / num_ranks,
-                                   .prefetch = prefetch}));
-    }
-    Sha256 hash;
-    for (int64_t step = 0; step < num_steps; ++step) {
-      std::vector<TokenBatch> parts;
-      for (const auto& loader : loaders) parts.push_back(loader->next());
-      const auto add = [&](auto TokenBatch::*field) {
-        for (const TokenBatch& part : parts) {
-          hash.update((part.*field).data(), (part.*field).size() * sizeof((part.*field)[0]));
-        }
-      };
-      add(&TokenBatch::tokens);
-      add(&TokenBatch::target_counted);
-      add(&TokenBatch::document_start);
-      add(&TokenBatch::window_index);
-    }
-    return hash.hex();
-  }
-
   const TempDir dir_;
   std::optional<WindowSet> windows_;
 };
+
+std::vector<std::unique_ptr<BatchLoader>> open_ranks(const WindowSet& windows, int64_t global_rows,
+                                                     int64_t num_ranks, int64_t prefetch) {
+  std::vector<std::unique_ptr<BatchLoader>> loaders;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    loaders.push_back(std::make_unique<BatchLoader>(
+        windows, LoaderOptions{.seed = 1234,
+                               .global_rows = global_rows,
+                               .first_row = rank * global_rows / num_ranks,
+                               .last_row = (rank + 1) * global_rows / num_ranks,
+                               .prefetch = prefetch}));
+  }
+  return loaders;
+}
+
+// One hash of `num_steps` global batches, put together from `num_ranks` loaders.
+std::string hash_of_batches(const WindowSet& windows, int64_t num_steps, int64_t global_rows,
+                            int64_t num_ranks, int64_t prefetch) {
+  const auto loaders = open_ranks(windows, global_rows, num_ranks, prefetch);
+  Sha256 hash;
+  for (int64_t step = 0; step < num_steps; ++step) {
+    std::vector<TokenBatch> parts;
+    for (const auto& loader : loaders) parts.push_back(loader->next());
+    const auto add = [&](auto TokenBatch::*field) {
+      for (const TokenBatch& part : parts) {
+        hash.update((part.*field).data(), (part.*field).size() * sizeof((part.*field)[0]));
+      }
+    };
+    add(&TokenBatch::tokens);
+    add(&TokenBatch::target_counted);
+    add(&TokenBatch::document_start);
+    add(&TokenBatch::window_index);
+  }
+  return hash.hex();
+}
 
 void expect_equal(const TokenBatch& a, const TokenBatch& b) {
   EXPECT_EQ(a.rows, b.rows);
@@ -75,12 +81,63 @@ void expect_equal(const TokenBatch& a, const TokenBatch& b) {
   EXPECT_EQ(a.has_document_breaks, b.has_document_breaks);
 }
 
-TEST_F(Loader, GlobalBatchesDoNotDependOnRanksOrPrefetch) {
-  const std::string expected = hash_of_batches(200, 16, 1, 2);
-  for (const int64_t num_ranks : {1, 2, 3, 8, 20}) {
-    for (const int64_t prefetch : {1, 2, 3, 8}) {
-      EXPECT_EQ(hash_of_batches(200, 16, num_ranks, prefetch), expected)
-          << num_ranks << " ranks, prefetch " << prefetch;
+// A plain list and a mixture of the same shards, 6400 windows.
+class LongLoader : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr int64_t kRows = 16,
+                           kSteps = 1024;  // two and a half epochs; two blocks of a mixture
+
+  void SetUp() override {
+    test::make_text_like_shard(dir_ / "a.h5", 4000 * kLength + 1, 300, 1);
+    test::make_text_like_shard(dir_ / "b.h5", 2400 * kLength + 7, 300, 2);
+    const auto source = [this](const char* name, double weight) {
+      return DataSource{(dir_ / name).string(),
+                        GetParam() ? std::optional<double>(weight) : std::nullopt};
+    };
+    windows_.emplace(std::vector<DataSource>{source("a.h5", 0.3), source("b.h5", 0.7)}, kLength,
+                     WindowSet::ShortWindows::kDrop);
+    ASSERT_EQ(windows_->size(), 6400);
+  }
+  std::string hash(int64_t num_ranks, int64_t prefetch) const {
+    return hash_of_batches(*windows_, kSteps, kRows, num_ranks, prefetch);
+  }
+
+  const TempDir dir_;
+  std::optional<WindowSet> windows_;
+};
+INSTANTIATE_TEST_SUITE_P(, LongLoader, ::testing::Bool(),
+                         [](const auto& mixed) { return mixed.param ? "Mixture" : "PlainList"; });
+
+TEST_P(LongLoader, GlobalBatchesDoNotDependOnRanksOrPrefetch) {
+  const std::string expected = hash(1, 2);
+  for (const int64_t num_ranks : {2, 3, 4, 8, 20}) {
+    EXPECT_EQ(hash(num_ranks, 2), expected) << num_ranks << " ranks";
+  }
+  for (int64_t prefetch = 1; prefetch <= 16; ++prefetch) {
+    EXPECT_EQ(hash(1 + prefetch % 3, prefetch), expected) << "prefetch " << prefetch;
+  }
+}
+
+// Of a mixture each source's own epochs; their borders are blurred within a block of the order.
+TEST_P(LongLoader, EveryWindowComesOnceAnEpochWhateverTheRanks) {
+  for (const int64_t num_ranks : {1, 2, 3, 4, 8}) {
+    const auto loaders = open_ranks(*windows_, kRows, num_ranks, 2);
+    std::vector<int64_t> counts(static_cast<size_t>(windows_->size()));
+    for (int64_t step = 0; step < kSteps; ++step) {
+      for (const auto& loader : loaders) {
+        for (const int64_t window : loader->next().window_index) {
+          ++counts[static_cast<size_t>(window)];
+        }
+      }
+      if (!GetParam() && (step == 399 || step == 799)) {
+        EXPECT_THAT(counts, ::testing::Each(step / 400 + 1)) << num_ranks << " ranks";
+      }
+    }
+    const auto border = counts.begin() + (GetParam() ? 4000 : 6400);
+    for (const auto& [begin, end] : {std::pair(counts.begin(), border), {border, counts.end()}}) {
+      if (begin == end) continue;
+      const auto [fewest, most] = std::minmax_element(begin, end);
+      EXPECT_LE(*most - *fewest, 1) << num_ranks << " ranks";
     }
   }
 }

@@ -42,16 +42,48 @@ class TrainFaults : public testing::Test {
   const TrainingFolder folder_;
 };
 
-TEST_F(TrainFaults, AMissingOptimizerFileIsPassedOverAndNamed) {
-  fs::remove(folder_.checkpoint("run", 25) / "optimizer.safetensors");
-  expect_error(folder_.train("run", {}, {"--resume", "run/checkpoints/step_0000000025"}),
-               ExitCode::kFailed,
-               AllOf(HasSubstr("step_0000000025 is incomplete: optimizer.safetensors is missing"),
-                     HasSubstr("--resume "), HasSubstr("step_0000000020")));
+// Whatever the damage, and however it is seen: one line, nothing changed, and another checkpoint is
+// taken only when it is asked for.
+TEST_F(TrainFaults, ADamagedNewestCheckpointIsRefusedAndTheOlderOneOffered) {
+  const fs::path folder = folder_.checkpoint("run", 25);
+  const auto expect_refused = [&](const char* problem) {
+    const Texts before = folder_.snapshot("run/validation");
+    const std::string metrics = read_file(folder_ / "run/metrics.jsonl");
+    for (const Texts& arguments : {Texts{}, Texts{"--resume", folder.string()}}) {
+      expect_error(folder_.train("run", {}, arguments), ExitCode::kFailed,
+                   AllOf(HasSubstr("step_0000000025 "), HasSubstr(problem), HasSubstr("--resume "),
+                         HasSubstr("step_0000000020")));
+    }
+    EXPECT_EQ(folder_.snapshot("run/validation"), before);
+    EXPECT_EQ(read_file(folder_ / "run/metrics.jsonl"), metrics);
+    EXPECT_TRUE(fs::exists(folder / "model.safetensors"));
+  };
+  const std::string optimizer = read_file(folder / "optimizer.safetensors");
+  fs::resize_file(folder / "optimizer.safetensors", 1000);
+  expect_refused("is incomplete: optimizer.safetensors has 1000 bytes, expected ");
+  fs::remove(folder / "optimizer.safetensors");
+  expect_refused("is incomplete: optimizer.safetensors is missing");
+  write_file_atomic(folder / "optimizer.safetensors", optimizer);
+  // Neither there nor not there, also for root: a link to itself.
+  fs::rename(folder / "manifest.json", folder / "kept");
+  fs::create_symlink("manifest.json", folder / "manifest.json");
+  expect_refused("may be sound but is out of reach: cannot read ");
+  fs::remove(folder / "manifest.json");
+  expect_refused("is incomplete: manifest.json is missing");
+  const ProcessResult resumed =
+      folder_.train("run", {}, {"--resume", "run/checkpoints/step_0000000020"});
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("newer checkpoint set aside"), HasSubstr("at step 20")));
+  expect_same_end(resumed);
+  EXPECT_TRUE(fs::exists(folder_ / "run/checkpoints.stale/step_0000000025/kept"));
+}
+
+// Such as a copy into the folder that was cut off.
+TEST_F(TrainFaults, AFolderThatWasNeverACheckpointIsPassedOver) {
+  fs::create_directory(folder_.checkpoint("run", 39));
+  fs::copy(folder_.checkpoint("run", 25) / "model.safetensors", folder_.checkpoint("run", 39));
   const ProcessResult resumed = folder_.train("run");
-  EXPECT_THAT(resumed.err,
-              AllOf(HasSubstr("warning: passing over the damaged checkpoint"),
-                    HasSubstr("optimizer.safetensors is missing"), HasSubstr("at step 20")));
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("warning: passing over "), HasSubstr("step_0000000039"),
+                                 HasSubstr("manifest.json is missing"), HasSubstr("at step 25")));
   expect_same_end(resumed);
 }
 
@@ -96,19 +128,20 @@ TEST_F(TrainFaults, ACheckpointOfAnotherModelIsRefused) {
   fs::copy(folder_.checkpoint("wide", 30) / "model.safetensors",
            folder_.checkpoint("run", 25) / "model.safetensors",
            fs::copy_options::overwrite_existing);
-  const ProcessResult resumed = folder_.train("run");
-  EXPECT_THAT(resumed.err, AllOf(HasSubstr("passing over"), HasSubstr("at step 20")));
-  expect_same_end(resumed);
+  expect_error(folder_.train("run"), ExitCode::kFailed,
+               AllOf(HasSubstr("model.safetensors has "), HasSubstr("step_0000000020")));
 }
 
 // A folder under another step's name: its manifest knows better.
-TEST_F(TrainFaults, ACheckpointUnderAWrongNameIsPassedOver) {
+TEST_F(TrainFaults, ACheckpointUnderAWrongNameIsRefused) {
   fs::copy(folder_.checkpoint("run", 25), folder_.checkpoint("run", 39),
            fs::copy_options::recursive);
-  const ProcessResult resumed = folder_.train("run");
-  EXPECT_THAT(resumed.err, AllOf(HasSubstr("passing over"), HasSubstr("step_0000000039"),
-                                 HasSubstr("at step 25")));
-  expect_same_end(resumed);
+  expect_error(
+      folder_.train("run"), ExitCode::kFailed,
+      AllOf(HasSubstr("step_0000000039 is incomplete: manifest.json is of step 25"),
+            HasSubstr("the next older complete checkpoint is "), HasSubstr("step_0000000025")));
+  fs::remove_all(folder_.checkpoint("run", 39));
+  expect_same_end(folder_.train("run"));
 }
 
 // Nothing depends on the time of a file: the clock may have gone backwards between two saves.
@@ -151,9 +184,14 @@ TEST_F(TrainFaults, ShardsReplacedSinceTheCheckpointAreRefused) {
   make_text_like_shard(shard, 940, 64, 99);
   expect_error(folder_.train("run"), ExitCode::kBadData,
                AllOf(HasSubstr("data.train"), HasSubstr(expected + "2 of 1,940"),
-                     HasSubstr("with other contents")));
-  fs::remove(shard);
-  expect_error(folder_.train("run"), ExitCode::kBadData, HasSubstr(expected + "1 of 1,000"));
+                     HasSubstr("with other contents: data/train/1.h5 has changed (content_sha256 "),
+                     Not(HasSubstr("0.h5"))));
+  fs::rename(shard, folder_ / "data/train/2.h5");
+  expect_error(folder_.train("run"), ExitCode::kBadData,
+               HasSubstr("contents: data/train/1.h5 is missing, data/train/2.h5 is new; put them"));
+  fs::remove(folder_ / "data/train/2.h5");
+  expect_error(folder_.train("run"), ExitCode::kBadData,
+               AllOf(HasSubstr(expected + "1 of 1,000"), HasSubstr("1.h5 is missing;")));
   EXPECT_EQ(folder_.snapshot("run"), before);
   folder_.files().write("data/train/1.h5", whole);
   expect_same_end(folder_.train("run"));

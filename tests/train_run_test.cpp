@@ -148,18 +148,6 @@ TEST(TrainRun, ALoggedLossIsTheMeanSinceTheLastLine) {
   }
 }
 
-TEST(TrainRun, ADamagedNewestCheckpointIsPassedOverWithAWarning) {
-  const TrainingFolder folder;
-  expect_finished(folder.train("straight"));
-  ASSERT_EQ(folder.train("run", {}, {"--stop-after", "25"}).exit_code, kStopped);
-  std::filesystem::remove(folder.checkpoint("run", 25) / "manifest.json");
-  const ProcessResult resumed = folder.train("run");
-  expect_finished(resumed);
-  EXPECT_THAT(resumed.err, AllOf(HasSubstr("warning: passing over the damaged checkpoint"),
-                                 HasSubstr("resumed at step 20")));
-  expect_equal_runs(folder, "run");
-}
-
 TEST(TrainRun, AStopSignalFinishesTheStepSavesAndEndsWith75) {
   const TrainingFolder folder;
   expect_finished(folder.train("straight"));

@@ -113,7 +113,7 @@ TEST_P(TrainStepOfHead, TheLossIsTheSumOverCountedTargetsAndTheGradientThatOfThe
 
   const auto numbers =
       values(train_step(*arm.model, arm.optimizer, batch, 1e-3, {2, false, 0.0}, not_blocked()));
-  EXPECT_TRUE(close(numbers, {sum, norm_before, 0.0}, kModelValue));
+  EXPECT_TRUE(close(numbers, {sum, norm_before, 0.0, 0.0}, kModelValue));
   EXPECT_TRUE(close(values(arm.model->parameters().flat_grad()),
                     values(reference->parameters().flat_grad()), kModelValue));
 }
@@ -157,7 +157,7 @@ TEST_P(TrainStepOfHead, ABatchWithoutCountedTargetsOnlyDecaysTheWeights) {
   const at::Tensor blocked = not_blocked();
   const auto numbers =
       values(train_step(*arm.model, arm.optimizer, masked, 0.5, {3, false, 1.0}, blocked));
-  EXPECT_EQ(numbers, (std::vector<double>{0.0, 0.0, 0.0}));
+  EXPECT_EQ(numbers, (std::vector<double>{0.0, 0.0, 0.0, 0.0}));
   std::vector<double> decayed = before;
   for (double& value : decayed) value *= 1 - 0.5 * 0.1;
   EXPECT_TRUE(close(values(arm.model->parameters().flat_value()), decayed, kSameMaths));

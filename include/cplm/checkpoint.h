@@ -83,16 +83,28 @@ std::vector<std::filesystem::path> set_aside_newer_checkpoints(const std::filesy
                                                                int64_t step);
 
 // ---- checkpoints: finding -----------------------------------------------------------------------
+enum class CheckpointState {
+  kComplete,    // manifest present, files present with the sizes it says
+  kUnfinished,  // no manifest, and not what `latest` names: save_checkpoint() never published it
+  kDamaged,     // was complete once: it has a manifest, or `latest` names it
+  kUnreadable,  // an error other than "does not exist": it may be sound
+};
 struct CheckpointFound {
   std::filesystem::path path;
   int64_t step = 0;
-  bool complete = false;  // manifest present, files present with the sizes it says
-  std::string problem;    // why not complete
+  CheckpointState state = CheckpointState::kUnfinished;
+  std::string problem;  // why not complete
+  bool complete() const { return state == CheckpointState::kComplete; }
 };
 // All step folders, newest step first; leftovers and other names are ignored.
 std::vector<CheckpointFound> list_checkpoints(const std::filesystem::path& run_dir);
-// By the folders alone; logs a warning for each damaged one passed over and when `latest` differs.
+// The one to go on from. No kill leaves a damaged step folder, so one that is newer, or unreadable,
+// is an Error that names the next older complete one: never silently taken. Logs a warning for each
+// unfinished one passed over and when `latest` differs.
 std::optional<CheckpointFound> newest_complete(const std::filesystem::path& run_dir);
+// "; the next older complete checkpoint is PATH (take it by --resume PATH)", or that there is none,
+// for an error about a step folder of a run; "" for any other folder.
+std::string older_checkpoint_hint(const std::filesystem::path& folder);
 // A run's folder (its newest complete one), a step folder, or any folder with model.safetensors ->
 // the folder to load. Error says what was looked for; an incomplete step folder is an Error naming
 // the next older complete one.
@@ -104,8 +116,9 @@ enum class Verify {
   kSizes,   // sizes only
 };
 // A folder that resolve_checkpoint() gave. Parts open at first use. One that does not match its
-// manifest is Error(kFailed) with file, expected and found hash, and the next older complete
-// checkpoint; never silently another one. A foreign folder (no manifest) has a model only.
+// manifest is Error(kFailed) with file, expected and found hash (or step, of the state), and the
+// next older complete checkpoint; never silently another one. A foreign folder (no manifest) has a
+// model only.
 class CheckpointReader {
  public:
   explicit CheckpointReader(const std::filesystem::path& folder, Verify verify = Verify::kHashes);

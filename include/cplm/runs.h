@@ -93,6 +93,8 @@ struct WindowLosses {
 std::filesystem::path window_losses_path(const std::filesystem::path& run_dir, int64_t step);
 void write_window_losses(const std::filesystem::path& run_dir, const WindowLosses& losses);
 WindowLosses read_window_losses(const std::filesystem::path& file);
+// Its validation_id alone. Error(kBadData) when the file is of another step.
+std::string read_validation_id(const std::filesystem::path& file, int64_t step);
 
 // The first run is the baseline. Prints the table, and with `out` writes compare.json,
 // compare.csv, compare.png and compare.svg there. Error(kBadConfig) for runs that cannot be

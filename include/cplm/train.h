@@ -83,21 +83,25 @@ struct StepOptions {
       true;  // after a batch that is not finite; false: only that batch is left out
   LossGuard* guard = nullptr;  // loss_spike
 };
+// What a rank needs to know of the others in a step.
+class RankStep;  // train/rank_step.h
+struct RankShare {
+  RankStep* ranks = nullptr;  // null: one process
+  int64_t counted_targets = 0;
+};
 // What a step tells the host, float64 [4] on the device: sum of -log P over the global batch,
 // gradient norm before clipping, 1 when either is not finite, 1 when the loss stands out.
 using StepNumbers = at::Tensor;
 // Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
 // `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and stays
 // so with stays_blocked: such a batch, and any after it, never reaches the weights. Reads nothing
-// back from the device.
+// back from the device. `inputs`: model_input of each micro-batch when made ahead of the step, else
+// made in it.
+// Of several ranks `batch` is this one's share of a global batch with share.counted_targets of
+// them: every rank ends with the same weights, those of one process to rounding.
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
-                       double learning_rate, const StepOptions& options, const at::Tensor& blocked);
-class RankStep;  // train/rank_step.h
-// The same of several ranks: `batch` is this rank's share of a global batch with `counted_targets`
-// of them. Every rank ends with the same weights, those of one process to rounding.
-StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
-                       int64_t counted_targets, double learning_rate, const StepOptions& options,
-                       const at::Tensor& blocked, RankStep* ranks);
+                       double learning_rate, const StepOptions& options, const at::Tensor& blocked,
+                       const std::vector<ModelInput>& inputs = {}, const RankShare& share = {});
 // The norm of each tensor's gradient on this batch at the present weights, NaN and inf as they are.
 // Overwrites the gradients.
 std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,

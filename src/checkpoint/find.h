@@ -15,7 +15,8 @@ std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& f
 // Without notes in the log.
 std::optional<CheckpointFound> newest_complete_before(const std::filesystem::path& run_dir,
                                                       int64_t step);
-// "; the next older complete checkpoint is ..." for a step folder of a run, "" for any other.
-std::string older_checkpoint_hint(const std::filesystem::path& folder, int64_t step);
+// Error when the folder, a run's step or any other with a manifest, is not complete; it names the
+// next older complete one.
+void require_complete(const std::filesystem::path& folder);
 
 }  // namespace cplm::checkpoint

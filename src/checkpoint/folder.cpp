@@ -82,6 +82,41 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   return manifest;
 }
 
+// Nothing for a file that does not exist, also when it goes away while we look.
+std::optional<std::string> text_if_there(const fs::path& path) try {
+  if (type_at(path) == fs::file_type::not_found) return std::nullopt;
+  return read_file(path);
+} catch (const Error&) {
+  if (type_at(path) == fs::file_type::not_found) return std::nullopt;
+  throw;
+}
+
+// "" or how the folder differs from what its manifest says. Error when that cannot be told.
+std::string problem_of_files(const fs::path& folder, const std::string& manifest_text) {
+  Manifest manifest;
+  try {
+    manifest = parse_manifest(manifest_text, (folder / kManifestFile).string());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  const auto named_step = step_of_folder(folder);
+  if (named_step && *named_step != manifest.step) {
+    return str(kManifestFile, " is of step ", manifest.step);
+  }
+  for (const auto& [name, file] : manifest.files) {
+    const fs::file_type type = type_at(folder / name);
+    if (type == fs::file_type::not_found) return str(name, " is missing");
+    if (type != fs::file_type::regular) return str(name, " is not a file");
+    std::error_code error;
+    const uintmax_t size_bytes = fs::file_size(folder / name, error);
+    CPLM_CHECK(!error, "cannot read ", (folder / name).string(), ": ", error.message());
+    if (size_bytes != file.size_bytes) {
+      return str(name, " has ", size_bytes, " bytes, expected ", file.size_bytes);
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 fs::path checkpoints_folder(const fs::path& run_dir) { return run_dir / "checkpoints"; }
@@ -150,26 +185,25 @@ Manifest read_manifest(const fs::path& folder) {
   return parse_manifest(read_file(path), path.string());
 }
 
-std::string why_incomplete(const fs::path& folder) try {
+fs::file_type type_at(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return "it is not a folder";
-  if (!fs::exists(folder / kManifestFile, error)) return str(kManifestFile, " is missing");
-  const Manifest manifest = read_manifest(folder);
-  const auto named_step = step_of_folder(folder);
-  if (named_step && *named_step != manifest.step) {
-    return str(kManifestFile, " is of step ", manifest.step);
-  }
-  for (const auto& [name, file] : manifest.files) {
-    const uintmax_t size_bytes = fs::file_size(folder / name, error);
-    if (error == std::errc::no_such_file_or_directory) return str(name, " is missing");
-    if (error) return str(name, " cannot be read: ", error.message());
-    if (size_bytes != file.size_bytes) {
-      return str(name, " has ", size_bytes, " bytes, expected ", file.size_bytes);
-    }
-  }
-  return "";
+  const fs::file_type type = fs::status(path, error).type();
+  CPLM_CHECK(type != fs::file_type::none, "cannot read ", path.string(), ": ", error.message());
+  return type;
+}
+
+Condition condition_of(const fs::path& folder, bool was_latest) try {
+  const Condition no_manifest{was_latest ? CheckpointState::kDamaged : CheckpointState::kUnfinished,
+                              type_at(folder) == fs::file_type::directory
+                                  ? str(kManifestFile, " is missing")
+                                  : "it is not a folder"};
+  const std::optional<std::string> text = text_if_there(folder / kManifestFile);
+  if (!text) return no_manifest;
+  const std::string problem = problem_of_files(folder, *text);
+  if (problem.empty()) return {};
+  return {CheckpointState::kDamaged, problem};
 } catch (const Error& error) {
-  return error.what();  // an unreadable manifest is a reason like the others
+  return {CheckpointState::kUnreadable, error.what()};
 }
 
 std::string state_problem(const std::string& text, int64_t step) {

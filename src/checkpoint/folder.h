@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "cplm/checkpoint.h"
+
 namespace cplm::checkpoint {
 
 constexpr const char* kModelFile = "model.safetensors";
@@ -56,9 +58,17 @@ std::string manifest_text(const Manifest& manifest);
 // Error names the file and what is wrong in it.
 Manifest read_manifest(const std::filesystem::path& folder);
 
-// "" when the manifest stands, belongs to the step the folder is named after, and each file is
-// there with its size; else the first reason.
-std::string why_incomplete(const std::filesystem::path& folder);
+// What stands at a path, links followed. Error when that cannot be told for another reason than
+// that nothing is there: an unreadable file must not pass for a missing one.
+std::filesystem::file_type type_at(const std::filesystem::path& path);
+
+// Complete when the manifest stands, belongs to the step the folder is named after, and each file
+// is there with its size; else the first reason. `was_latest`: RUN/latest names it.
+struct Condition {
+  CheckpointState state = CheckpointState::kComplete;
+  std::string problem;
+};
+Condition condition_of(const std::filesystem::path& folder, bool was_latest);
 
 // "" or why the text is not a JSON object whose "step", where it has one, is `step`.
 std::string state_problem(const std::string& text, int64_t step);

@@ -20,12 +20,10 @@ struct CheckpointReader::Impl {
     return *manifest;
   }
 
-  std::string hint() const { return checkpoint::older_checkpoint_hint(folder, manifest->step); }
-
   void check_hash(const char* name, const std::string& found) const {
     const std::string& expected = manifest->files.at(name).sha256;
     CPLM_CHECK(found == expected, (folder / name).string(), " is damaged: its sha256 is ", found,
-               ", ", checkpoint::kManifestFile, " says ", expected, hint());
+               ", ", checkpoint::kManifestFile, " says ", expected, older_checkpoint_hint(folder));
   }
 
   const SafetensorsFile& open(const char* name, std::unique_ptr<SafetensorsFile>& file) const {
@@ -42,18 +40,15 @@ CheckpointReader::CheckpointReader(const fs::path& folder, Verify verify)
     : impl_(std::make_unique<Impl>()) {
   impl_->folder = folder;
   impl_->verify = verify;
-  std::error_code error;
-  const bool has_manifest = fs::exists(folder / checkpoint::kManifestFile, error);
-  const auto step = checkpoint::step_of_folder(folder);
-  if (!has_manifest && !step) {
-    CPLM_CHECK(fs::exists(folder / checkpoint::kModelFile, error), "no checkpoint in ",
-               folder.string(), ": it has neither ", checkpoint::kManifestFile, " nor ",
-               checkpoint::kModelFile);
+  const auto stands = [&](const char* name) {
+    return checkpoint::type_at(folder / name) != fs::file_type::not_found;
+  };
+  if (!checkpoint::step_of_folder(folder) && !stands(checkpoint::kManifestFile)) {
+    CPLM_CHECK(stands(checkpoint::kModelFile), "no checkpoint in ", folder.string(),
+               ": it has neither ", checkpoint::kManifestFile, " nor ", checkpoint::kModelFile);
     return;
   }
-  const std::string problem = checkpoint::why_incomplete(folder);
-  CPLM_CHECK(problem.empty(), "the checkpoint ", folder.string(), " is incomplete: ", problem,
-             step ? checkpoint::older_checkpoint_hint(folder, *step) : "");
+  checkpoint::require_complete(folder);
   impl_->manifest = checkpoint::read_manifest(folder);
 }
 
@@ -75,10 +70,13 @@ const SafetensorsFile& CheckpointReader::optimizer() {
 const std::string& CheckpointReader::state() {
   impl_->training_manifest("state");
   if (!impl_->state) {
-    std::string text = read_file(impl_->folder / checkpoint::kStateFile);
+    const fs::path path = impl_->folder / checkpoint::kStateFile;
+    std::string text = read_file(path);
     if (impl_->verify == Verify::kHashes) {
       impl_->check_hash(checkpoint::kStateFile, sha256_hex(text));
     }
+    const std::string problem = checkpoint::state_problem(text, impl_->manifest->step);
+    CPLM_CHECK(problem.empty(), path.string(), ": ", problem, older_checkpoint_hint(impl_->folder));
     impl_->state = std::move(text);
   }
   return *impl_->state;

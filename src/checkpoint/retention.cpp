@@ -32,13 +32,12 @@ void prune_checkpoints(const fs::path& run_dir, const Retention& retention) {
              "cannot keep a negative number of checkpoints: keep ", retention.keep, ", keep_every ",
              retention.keep_every);
   const fs::path checkpoints = checkpoint::checkpoints_folder(run_dir);
-  std::error_code error;
-  if (!fs::is_directory(checkpoints, error)) return;
+  if (checkpoint::type_at(checkpoints) != fs::file_type::directory) return;
   const FileLock lock(checkpoints / ".lock");
   checkpoint::recover_interrupted(checkpoints);
   int64_t newer_complete = 0;
   for (const CheckpointFound& found : list_checkpoints(run_dir)) {
-    if (!found.complete) continue;
+    if (!found.complete()) continue;
     const bool newest = newer_complete == 0;
     const bool recent = newer_complete < retention.keep;
     const bool milestone = retention.keep_every > 0 && found.step % retention.keep_every == 0;
@@ -49,8 +48,7 @@ void prune_checkpoints(const fs::path& run_dir, const Retention& retention) {
 
 std::vector<fs::path> set_aside_newer_checkpoints(const fs::path& run_dir, int64_t step) {
   const fs::path checkpoints = checkpoint::checkpoints_folder(run_dir);
-  std::error_code error;
-  if (!fs::is_directory(checkpoints, error)) return {};
+  if (checkpoint::type_at(checkpoints) != fs::file_type::directory) return {};
   const FileLock lock(checkpoints / ".lock");
   checkpoint::recover_interrupted(checkpoints);
   std::vector<fs::path> moved;

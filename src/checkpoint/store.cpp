@@ -116,9 +116,9 @@ std::string room_text(const fs::path& checkpoints, const Snapshot& snapshot) {
 }
 
 // That nothing else was lost.
-std::string intact_text(const fs::path& run_dir) {
-  std::error_code error;
-  if (fs::is_directory(checkpoint::checkpoints_folder(run_dir), error)) {
+std::string intact_text(const fs::path& run_dir) try {
+  const fs::path checkpoints = checkpoint::checkpoints_folder(run_dir);
+  if (checkpoint::type_at(checkpoints) == fs::file_type::directory) {
     const auto newest =
         checkpoint::newest_complete_before(run_dir, std::numeric_limits<int64_t>::max());
     if (newest) {
@@ -126,6 +126,8 @@ std::string intact_text(const fs::path& run_dir) {
     }
   }
   return "; there was no checkpoint before";
+} catch (const Error& error) {
+  return str("; whether the previous checkpoints are intact is not known: ", error.what());
 }
 
 }  // namespace

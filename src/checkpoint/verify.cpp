@@ -156,25 +156,26 @@ class Verifier {
 }  // namespace
 
 std::vector<std::string> verify_checkpoint(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error))
+  const fs::file_type type = checkpoint::type_at(path);
+  if (type != fs::file_type::directory) {
     return {str(path.string(), ": expected a checkpoint's or a run's folder, found ",
-                fs::exists(path) ? "a file" : "nothing")};
-  fs::path folder = path;
-  if (fs::is_directory(checkpoint::checkpoints_folder(folder), error)) {
-    const auto newest = newest_complete(folder);
-    if (!newest) return {str("no complete checkpoint in ", path.string())};
-    folder = newest->path;
-    std::vector<std::string> problems;
-    for (const CheckpointFound& found : list_checkpoints(path)) {
-      if (found.step <= newest->step) break;  // newest first
+                type == fs::file_type::not_found ? "nothing" : "a file")};
+  }
+  if (checkpoint::type_at(checkpoint::checkpoints_folder(path)) != fs::file_type::directory) {
+    return Verifier(path).run();
+  }
+  std::vector<std::string> problems;
+  for (const CheckpointFound& found : list_checkpoints(path)) {
+    if (!found.complete()) {
       problems.push_back(str(found.path.string(), ": ", found.problem));
+      continue;
     }
-    const std::vector<std::string> of_newest = Verifier(folder).run();
+    const std::vector<std::string> of_newest = Verifier(found.path).run();
     problems.insert(problems.end(), of_newest.begin(), of_newest.end());
     return problems;
   }
-  return Verifier(folder).run();
+  problems.push_back(str("no complete checkpoint in ", path.string()));
+  return problems;
 }
 
 }  // namespace cplm

@@ -4,11 +4,24 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/inspect_report.h"
 #include "cplm/checkpoint.h"
 #include "cplm/shard_tools.h"
 
 namespace cplm {
 namespace {
+
+constexpr const char* kNamesHelp = "Shards (.h5), folders of shards, or patterns";
+
+constexpr const char* kInspectHelp =
+    R"(Counts, lengths, ends and copies of documents, most frequent tokens, samples, and the share of
+tokens that occur earlier in their window. Several shards are summed.
+
+Examples:
+  cplm data inspect data/fineweb-edu/validation
+  cplm data inspect 'data/fineweb-edu/train/shard_0000*.h5' --samples 10 --seed 7
+  cplm data inspect data/fineweb-edu --json
+)";
 
 constexpr const char* kVerifyHelp =
     R"(Reads every byte: checksums, the hash of the contents, ids, document offsets, ends of documents,
@@ -23,19 +36,16 @@ Examples:
 
 using Clock = std::chrono::steady_clock;
 
-std::string megabytes_per_s(int64_t bytes, double seconds) {
-  return str(with_commas(std::llround(static_cast<double>(bytes) / 1e6 / std::max(seconds, 1e-3))),
-             " MB/s");
-}
-
 // A status line for the terminal: share done, speed, time left.
-ShardProgress progress_line(const std::string& doing) {
-  return [doing, start = Clock::now()](int64_t done, int64_t total) {
+ShardProgress progress_line(const std::string& doing, const std::string& unit) {
+  return [=, start = Clock::now()](int64_t done, int64_t total) {
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     const double share =
         static_cast<double>(done) / static_cast<double>(std::max<int64_t>(total, 1));
+    const double million_per_s = static_cast<double>(done) / 1e6 / std::max(seconds, 1e-3);
     log::progress(str(doing, ": ", std::llround(100 * share), " % of ",
-                      with_commas(total / 1'000'000), " MB, ", megabytes_per_s(done, seconds), ", ",
+                      with_commas(total / 1'000'000), " million ", unit, ", ",
+                      std::llround(million_per_s), " million/s, ",
                       format_duration(seconds / std::max(share, 1e-9) - seconds), " left"));
   };
 }
@@ -48,7 +58,7 @@ void verify(const std::vector<std::string>& names) {
     std::printf("%s\n", problem.c_str());
     std::fflush(stdout);
   };
-  options.on_progress = progress_line("verifying");
+  options.on_progress = progress_line("verifying", "bytes");
   const VerifyReport report = verify_shards(shards, options);
   log::progress("");
   const std::string seen =
@@ -63,24 +73,59 @@ void verify(const std::vector<std::string>& names) {
   std::printf("%s: sound\n", seen.c_str());
 }
 
+void add_inspect_command(CLI::App& data) {
+  struct Arguments {
+    std::vector<std::string> names;
+    InspectOptions options;
+    bool json = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  InspectOptions& options = arguments->options;
+  CLI::App* command = data.add_subcommand("inspect", "What shards hold");
+  command->add_option("files", arguments->names, kNamesHelp)->required();
+  const auto add = [command](const char* name, int64_t& value, int64_t min, const char* help) {
+    command->add_option(name, value, help)
+        ->check(CLI::Range(min, int64_t{1} << 30))
+        ->capture_default_str();
+  };
+  add("--sequence-length", options.sequence_length, 1, "Tokens a window");
+  add("--top", options.frequent_tokens, 0, "Most frequent tokens to list");
+  add("--samples", options.samples, 0, "Documents to show");
+  add("--sample-tokens", options.sample_tokens, 1, "Tokens of each to show");
+  command->add_option("--seed", options.seed, "Shows other documents")
+      ->check(seed_problem)
+      ->capture_default_str();
+  command->add_option("--tokenizer", options.tokenizer,
+                      "tokenizer.json [the shards' own, beside them or one folder above]");
+  command->add_flag("--json", arguments->json, "JSON for programs");
+  command->footer(kInspectHelp);
+  command->callback([arguments] {
+    InspectOptions& chosen = arguments->options;
+    chosen.on_progress = progress_line("inspecting", "tokens");
+    const DataReport report = inspect_shards(list_shards(arguments->names), chosen);
+    log::progress("");
+    const std::string text =
+        arguments->json ? report_json(report, chosen) : report_text(report, chosen);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  });
+}
+
+void add_verify_command(CLI::App& data) {
+  auto names = std::make_shared<std::vector<std::string>>();
+  CLI::App* command = data.add_subcommand("verify", "Is every byte what was written");
+  command->add_option("files", *names, kNamesHelp)->required();
+  command->footer(kVerifyHelp);
+  command->callback([names] { verify(*names); });
+}
+
 }  // namespace
 
 void add_data_command(CLI::App& app) {
-  CLI::App* data = app.add_subcommand("data", "Look into token shards");
+  CLI::App* data = app.add_subcommand("data", "Look into token shards, or make synthetic ones");
   data->require_subcommand(1);
-  auto patterns = std::make_shared<std::vector<std::string>>();
-  CLI::App* inspect = data->add_subcommand("inspect", "What a shard holds");
-  inspect->add_option("files", *patterns, "Shards (.h5)")->required();
-  inspect->callback([patterns] {
-    for (const auto& file : list_shards(*patterns)) {
-      std::printf("%s", describe_shard(file).c_str());
-    }
-  });
-  CLI::App* verify_command = data->add_subcommand("verify", "Is every byte what was written");
-  verify_command->add_option("files", *patterns, "Shards (.h5), folders of shards, or patterns")
-      ->required();
-  verify_command->footer(kVerifyHelp);
-  verify_command->callback([patterns] { verify(*patterns); });
+  add_inspect_command(*data);
+  add_verify_command(*data);
+  add_data_make_command(*data);
 }
 
 void add_verify_checkpoint_command(CLI::App& app) {
@@ -92,7 +137,7 @@ void add_verify_checkpoint_command(CLI::App& app) {
                    "A step folder, or a run's folder for its newest complete one")
       ->required();
   command->callback([path] {
-    const auto problems = verify_checkpoint(*path);
+    const auto problems = verify_checkpoint(expand_tilde(*path));
     for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
     CPLM_CHECK(problems.empty(), *path, ": ", problems.size(), " problems; it must not be trusted");
     std::printf("%s: ok\n", path->c_str());

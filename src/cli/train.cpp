@@ -43,12 +43,21 @@ void add_train_command(CLI::App& app, ExitCode& exit_code) {
 }
 
 void add_compare_command(CLI::App& app) {
-  auto options = std::make_shared<CompareOptions>();
+  struct Arguments {
+    std::vector<std::string> runs;
+    std::optional<std::string> out;
+  };
+  auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("compare", "Compare runs; the first is the baseline");
-  command->add_option("runs", options->runs, "Run folders")->required()->expected(2, -1);
-  command->add_option("--out", options->out, "Folder for compare.json, .csv, .png and .svg");
+  command->add_option("runs", arguments->runs, "Run folders")->required()->expected(2, -1);
+  command->add_option("--out", arguments->out, "Folder for compare.json, .csv, .png and .svg");
   command->footer(compare_rules());
-  command->callback([options] { compare_runs(*options); });
+  command->callback([arguments] {
+    CompareOptions options;
+    for (const std::string& run : arguments->runs) options.runs.push_back(expand_tilde(run));
+    if (arguments->out) options.out = expand_tilde(*arguments->out);
+    compare_runs(options);
+  });
 }
 
 }  // namespace cplm

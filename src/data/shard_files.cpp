@@ -9,20 +9,29 @@ namespace cplm {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_shard_name(const fs::path& path) {
-  return path.extension() == ".h5" && !path.filename().string().starts_with(".");
+// What stands in a folder under a name that is not hidden, sorted.
+std::vector<fs::path> visible_in(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::end(entry);
+       entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with(".")) paths.push_back(entry->path());
+  }
+  if (error) throw Error(str(folder.string(), ": ", error.message()), ExitCode::kBadData);
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code unreachable;  // then opening it says why
+  return fs::is_directory(path, unreachable);
 }
 
 // The folder's own, then those of the folders in it.
 std::vector<fs::path> shards_below(const fs::path& folder) {
-  std::vector<fs::path> folders;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const bool hidden = entry.path().filename().string().starts_with(".");
-    if (entry.is_directory() && !hidden) folders.push_back(entry.path());
-  }
-  std::sort(folders.begin(), folders.end());
   std::vector<fs::path> shards = shards_in_folder(folder);
-  for (const fs::path& inner : folders) {
+  for (const fs::path& inner : visible_in(folder)) {
+    if (!is_folder(inner)) continue;
     const std::vector<fs::path> more = shards_in_folder(inner);
     shards.insert(shards.end(), more.begin(), more.end());
   }
@@ -37,11 +46,12 @@ std::vector<fs::path> shards_below(const fs::path& folder) {
 // with brackets in it.
 std::vector<fs::path> shards_named_by(const std::string& pattern) {
   std::vector<fs::path> matches = {expand_tilde(pattern)}, shards;
-  if (!fs::exists(matches.front())) matches = glob_paths(pattern);
+  std::error_code unreachable;  // then opening it says why
+  if (!fs::exists(matches.front(), unreachable) && !unreachable) matches = glob_paths(pattern);
   if (matches.empty()) throw Error(pattern + ": no such file", ExitCode::kBadData);
   for (const fs::path& match : matches) {
     const std::vector<fs::path> found =
-        fs::is_directory(match) ? shards_below(match) : std::vector<fs::path>{match};
+        is_folder(match) ? shards_below(match) : std::vector<fs::path>{match};
     shards.insert(shards.end(), found.begin(), found.end());
   }
   return shards;
@@ -51,13 +61,9 @@ std::vector<fs::path> shards_named_by(const std::string& pattern) {
 
 std::vector<fs::path> shards_in_folder(const fs::path& folder) {
   std::vector<fs::path> files;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::end(entry);
-       entry.increment(error)) {
-    if (is_shard_name(entry->path()) && !entry->is_directory()) files.push_back(entry->path());
+  for (const fs::path& path : visible_in(folder)) {
+    if (path.extension() == ".h5" && !is_folder(path)) files.push_back(path);
   }
-  if (error) throw Error(str(folder.string(), ": ", error.message()), ExitCode::kBadData);
-  std::sort(files.begin(), files.end());
   return files;
 }
 
@@ -67,7 +73,9 @@ std::vector<fs::path> list_shards(const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     const std::vector<fs::path> named = shards_named_by(pattern);
     for (const fs::path& file : named) {
-      if (seen.insert(fs::weakly_canonical(file)).second) shards.push_back(file);
+      std::error_code unreachable;  // then opening it says why
+      const fs::path real = fs::weakly_canonical(file, unreachable);
+      if (seen.insert(unreachable ? file : real).second) shards.push_back(file);
     }
   }
   return shards;

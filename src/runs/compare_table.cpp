@@ -122,6 +122,8 @@ std::string compare_rules() {
   return R"(How the figures are made
   Arms      Runs whose configs differ in run.* alone are seeds of one arm: its curve is their mean,
             +- their standard deviation. The first run's arm is the baseline.
+  Windows   Only losses over the same validation windows meet: validations from before a run's set
+            was changed are left out with a note, runs of different sets are refused.
   Targets   The baseline's validation loss before the cooldown (its last validation up to step
             S - N of S steps with N = round(decay_fraction S) of decay; without a decay the last
             one) and at the end (its last validation).

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "cplm/base.h"
+#include "runs/validation_set.h"
 
 namespace cplm {
 namespace {
@@ -21,11 +22,6 @@ void check_order(const ComparedRun& run) {
                       before.tokens, " tokens): expected rising steps; the file mixes two runs"),
                   ExitCode::kBadData);
     }
-    if (now.counted_tokens != before.counted_tokens) {
-      refuse(str(run.dir.string(), ": its validation set changed between step ", before.step, " (",
-                 before.counted_tokens, " counted tokens) and step ", now.step, " (",
-                 now.counted_tokens, "): its losses cannot be compared"));
-    }
   }
 }
 
@@ -34,13 +30,7 @@ std::optional<WindowLosses> last_window_losses(const ComparedRun& run) {
   const int64_t step = run.validation.back().step;
   const fs::path path = window_losses_path(run.dir, step);
   if (!fs::exists(path)) return std::nullopt;
-  WindowLosses losses = read_window_losses(path);
-  if (losses.step != step) {
-    throw Error(str(path.string(), ": expected the validation at step ", step, ", found that at ",
-                    losses.step, ": the file was renamed"),
-                ExitCode::kBadData);
-  }
-  return losses;
+  return read_window_losses(path);
 }
 
 void note_state(ComparedRun& run) {
@@ -73,28 +63,15 @@ ComparedRun load_run(const fs::path& dir) {
                run.config.validation.every, " steps): nothing to compare"));
   }
   check_order(run);
-  run.window_losses = last_window_losses(run);
   run.notes = std::move(metrics.warnings);
+  keep_last_validation_set(run);
+  run.window_losses = last_window_losses(run);
   if (!metrics.nonfinite_steps.empty()) {
     run.notes.push_back(str("batches left out because of numbers that were not finite: ",
                             metrics.nonfinite_steps.size()));
   }
   note_state(run);
   return run;
-}
-
-void check_same_validation_set(const ComparedRun& first, const ComparedRun& run) {
-  const int64_t expected = first.validation.back().counted_tokens;
-  const int64_t found = run.validation.back().counted_tokens;
-  const bool both_named = first.window_losses && run.window_losses;
-  if (expected == found &&
-      (!both_named || first.window_losses->validation_id == run.window_losses->validation_id)) {
-    return;
-  }
-  refuse(str(first.dir.string(), " and ", run.dir.string(),
-             " were validated on different windows (", with_commas(expected), " and ",
-             with_commas(found), " counted tokens): their losses cannot be compared; make ",
-             "data.validation, validation.sequences and data.sequence_length equal"));
 }
 
 }  // namespace
@@ -111,9 +88,9 @@ std::vector<ComparedRun> load_compared_runs(const std::vector<fs::path>& dirs) {
     if (!seen.insert(fs::canonical(dir)).second) {
       refuse(str(dir.string(), " is given twice: name each run once"));
     }
-    check_same_validation_set(runs.front(), runs.back());
     names.insert(runs.back().name);
   }
+  check_same_validation_set(runs);
   for (ComparedRun& run : runs) {
     if (names.count(run.name) > 1) run.name = run.dir.string();
   }

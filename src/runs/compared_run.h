@@ -16,13 +16,15 @@ struct ComparedRun {
   std::string name;  // run.name, or the path as given when two runs share the name
   std::filesystem::path dir;
   Config config;
-  std::vector<ValidationRecord> validation;   // at least one, by rising step
+  std::vector<ValidationRecord> validation;   // at least one, by rising step, all on one set
+  std::string validation_id;                  // of that set; "" when no file tells it
   std::optional<WindowLosses> window_losses;  // of the last validation
   std::vector<std::string> notes;             // what a reader of the comparison must know
 };
 
 // Error(kBadConfig) when a folder is no run, holds no validation, is given twice, or when the runs
-// were not all validated on the same windows: such losses cannot be compared.
+// were not all validated on the same windows: such losses cannot be compared. A run whose set was
+// changed on the way keeps its validations on the last one, with a note.
 std::vector<ComparedRun> load_compared_runs(const std::vector<std::filesystem::path>& dirs);
 
 Curve curve_of(const ComparedRun& run);

@@ -55,6 +55,17 @@ void write_window_losses(const fs::path& run_dir, const WindowLosses& losses) {
   }
 }
 
+std::string read_validation_id(const fs::path& path, int64_t step) {
+  const Hdf5File file = Hdf5File::open(path);
+  const int64_t found = file.read_int_attribute("step");
+  if (found != step) {
+    throw Error(str(path.string(), ": expected the validation at step ", step, ", found that at ",
+                    found, ": the file was renamed"),
+                ExitCode::kBadData);
+  }
+  return file.read_string_attribute("validation_id");
+}
+
 WindowLosses read_window_losses(const fs::path& path) {
   const Hdf5File file = Hdf5File::open(path);
   WindowLosses losses;

@@ -64,7 +64,7 @@ int64_t kept_bytes(const Config& config, int64_t positions, int64_t value) {
 int64_t head_bytes(const Config& config, int64_t positions, bool on_cpu) {
   const ModelConfig& m = config.model;
   const int64_t value = bytes_of(config.train.precision), wide = std::max<int64_t>(value, 4);
-  const int64_t chunk_bytes = int64_t{on_cpu ? 8 : 768} << 20;
+  const int64_t chunk_bytes = int64_t{on_cpu ? 7 : 768} << 20;
   const int64_t rows =
       std::min(std::max<int64_t>(chunk_bytes / (m.vocab_size * wide), 128), positions);
   const int64_t logits = rows * m.vocab_size * (wide + (value < wide ? value : 0));

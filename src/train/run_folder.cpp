@@ -165,11 +165,12 @@ void share_run_folder(RunFolder& folder, const Config& config, Communicator& ran
 
 void check_same_data(const TrainingData& saved, const TrainingData& now) {
   if (saved.sha256.empty() || saved.sha256 == now.sha256) return;
+  const std::string changes = changed_files(saved.files, now.files);
   throw Error(
       str("data.train: the shards are not those the checkpoint was trained on: expected ",
           saved.shards, " shard(s) of ", with_commas(saved.tokens), " tokens, found ", now.shards,
           " of ", with_commas(now.tokens), saved.tokens == now.tokens ? " with other contents" : "",
-          "; put them back, or take another run.dir"),
+          changes.empty() ? "" : ": " + changes, "; put them back, or take another run.dir"),
       ExitCode::kBadData);
 }
 

@@ -25,11 +25,21 @@ struct RunState {
 };
 
 // What a run trains on, as the shards' headers say it; a resume must find the same.
+struct TrainingShard {
+  std::string path;
+  std::string content_sha256;
+};
 struct TrainingData {
   int64_t shards = 0;
   int64_t tokens = 0;
   std::string sha256;  // WindowSet::content_sha256; empty: not known (checkpoints of before)
+  // In order, so that a changed one can be named; empty: not known, or too many to keep.
+  std::vector<TrainingShard> files = {};
 };
+
+// Which shards changed, are missing or new, the first few by name; "" when the lists do not tell.
+std::string changed_files(const std::vector<TrainingShard>& saved,
+                          const std::vector<TrainingShard>& now);
 
 // config_yaml: the resolved config the run was saved under.
 std::string to_json(const RunState& state, const std::string& config_yaml, int64_t batch_sequences,

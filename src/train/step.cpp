@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "cplm/base.h"
 #include "cplm/eval.h"
 #include "cplm/profile.h"
 #include "cplm/train.h"
@@ -16,63 +17,72 @@
 namespace cplm {
 namespace {
 
-// Sum of -log P over the batch's counted targets; gradients of their mean are added.
+// Sum of -log P over the batch's counted targets; gradients of target_weight times it are added.
 // `ready` hears of gradients only once the last micro-batch has been added.
 at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
                                 int64_t counted_targets, const StepOptions& options,
+                                const std::vector<ModelInput>& inputs = {},
                                 const GradientsReady& ready = {}) {
   const at::Device device = model.options().tensor.device();
+  const int64_t num_parts = (batch.rows + options.micro_batch - 1) / options.micro_batch;
+  CPLM_CHECK(inputs.empty() || static_cast<int64_t>(inputs.size()) == num_parts,
+             "[train.step] expected the inputs of ", num_parts, " micro-batches, got ",
+             inputs.size());
   // With no counted target the gradient is zero, as is the sum it would be divided from.
   const double target_weight = 1.0 / static_cast<double>(std::max<int64_t>(1, counted_targets));
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
-  for (int64_t begin = 0; begin < batch.rows; begin += options.micro_batch) {
+  const auto make_input = [&](int64_t begin) {
+    const profile::Section section(profile::Axis::kPart, "data");
     const int64_t end = std::min(begin + options.micro_batch, batch.rows);
-    const ModelInput input = [&] {
-      const profile::Section section(profile::Axis::kPart, "data");
-      return model_input(batch, begin, end, options.document_mask, device);
-    }();
-    const GradientsReady& told = end == batch.rows ? ready : GradientsReady();
+    return model_input(batch, begin, end, options.document_mask, device);
+  };
+  for (int64_t part = 0; part < num_parts; ++part) {
+    const ModelInput input =
+        inputs.empty() ? make_input(part * options.micro_batch) : inputs[static_cast<size_t>(part)];
+    const GradientsReady& told = part + 1 == num_parts ? ready : GradientsReady();
     loss_sum.sub_(model.forward_backward(input, target_weight, told).sum(at::kDouble));
   }
+  return loss_sum;
+}
+
+// The whole gradient and loss of a step, over all ranks.
+at::Tensor whole_gradient(LanguageModel& model, const TokenBatch& batch, const StepOptions& options,
+                          const std::vector<ModelInput>& inputs, const RankShare& share) {
+  model.parameters().flat_grad().zero_();
+  if (share.ranks == nullptr) {
+    return accumulate_gradients(model, batch, batch.counted_targets, options, inputs);
+  }
+  const at::Tensor loss_sum =
+      accumulate_gradients(model, batch, share.counted_targets, options, inputs,
+                           [&](int64_t offset) { share.ranks->gradients().ready(offset); });
+  const profile::Section section(profile::Axis::kPart, "reduction");
+  share.ranks->finish(loss_sum);
   return loss_sum;
 }
 
 }  // namespace
 
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
-                       double learning_rate, const StepOptions& options,
-                       const at::Tensor& blocked) {
-  return train_step(model, optimizer, batch, batch.counted_targets, learning_rate, options, blocked,
-                    nullptr);
-}
-
-StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
-                       int64_t counted_targets, double learning_rate, const StepOptions& options,
-                       const at::Tensor& blocked, RankStep* ranks) {
-  const at::Tensor& grad = model.parameters().flat_grad();
-  grad.zero_();
-  GradientsReady ready;
-  if (ranks != nullptr) ready = [&](int64_t offset) { ranks->gradients().ready(offset); };
-  const at::Tensor loss_sum = accumulate_gradients(model, batch, counted_targets, options, ready);
-  if (ranks != nullptr) {
-    const profile::Section section(profile::Axis::kPart, "reduction");
-    ranks->finish(loss_sum);
-  }
+                       double learning_rate, const StepOptions& options, const at::Tensor& blocked,
+                       const std::vector<ModelInput>& inputs, const RankShare& share) {
+  const at::Tensor loss_sum = whole_gradient(model, batch, options, inputs, share);
   const profile::Section section(profile::Axis::kPart, "optimizer");
-  const ops::GradNorm norm = ranks != nullptr
-                                 ? ranks->grad_norm(options.grad_clip)
-                                 : ops::grad_norm(grad, options.grad_clip, model.options().ops);
+  const ops::GradNorm norm =
+      share.ranks != nullptr
+          ? share.ranks->grad_norm(options.grad_clip)
+          : ops::grad_norm(model.parameters().flat_grad(), options.grad_clip, model.options().ops);
   const at::Tensor bad = loss_sum.add(norm.norm).isfinite().logical_not_();
   const at::Tensor bad_now = bad.to(blocked.scalar_type());
   blocked.copy_(options.stays_blocked ? at::maximum(blocked, bad_now) : bad_now);
   at::Tensor held = blocked, spike = at::zeros_like(loss_sum);
   if (options.guard != nullptr) {
-    const at::Tensor stands_out = options.guard->judge(loss_sum, counted_targets);
+    const int64_t counted = share.ranks != nullptr ? share.counted_targets : batch.counted_targets;
+    const at::Tensor stands_out = options.guard->judge(loss_sum, counted);
     if (options.guard->skips()) held = at::maximum(blocked, stands_out);
     spike = stands_out.to(at::kDouble);
   }
   optimizer.step(learning_rate, norm.scale, held);
-  if (ranks != nullptr) ranks->share_weights();
+  if (share.ranks != nullptr) share.ranks->share_weights();
   return at::stack({loss_sum, norm.norm, bad.to(at::kDouble), spike});
 }
 

@@ -26,17 +26,23 @@ bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
 // Takes this rank's rows of the next batch, and begins to agree on it while the step before runs.
 void Trainer::fetch() {
-  upcoming_.batch = std::make_shared<const TokenBatch>(loader_->next());
-  wait_seconds_ += loader_->take_wait_seconds();
+  upcoming_ = Upcoming();
+  if (state_.step >= total_steps_) return;
+  try {
+    upcoming_.inputs = feed_->next();
+  } catch (...) {
+    upcoming_.failure = std::current_exception();
+  }
+  wait_seconds_ += feed_->take_wait_seconds();
   upcoming_.agreed = at::empty({2}, at::kLong);
   int64_t* agreed = upcoming_.agreed.mutable_data_ptr<int64_t>();
-  agreed[0] = upcoming_.batch->counted_targets;
+  agreed[0] = upcoming_.failure ? 0 : upcoming_.inputs.batch->counted_targets;
   agreed[1] = stop_requested() ? 1 : 0;
   upcoming_.pending = ranks_.host_all_reduce(upcoming_.agreed);
 }
 
 bool Trainer::all_stop() {
-  if (ranks_.size() == 1) return stop_requested();
+  if (ranks_.size() == 1 || !upcoming_.agreed.defined()) return stop_requested();
   upcoming_.pending.wait();
   return upcoming_.agreed.const_data_ptr<int64_t>()[1] > 0;
 }
@@ -46,16 +52,17 @@ void Trainer::one_step() {
   const Clock::time_point start = Clock::now();
   const int64_t update = state_.step + 1;
   ranks_.at_step(update);
+  if (upcoming_.failure) std::rethrow_exception(upcoming_.failure);
   upcoming_.pending.wait();
   const int64_t counted = upcoming_.agreed.const_data_ptr<int64_t>()[0];
   const StepNumbers numbers =
-      train_step(model_, *optimizer_, *upcoming_.batch, counted, rate(update), step_options(),
-                 blocked_, rank_step_ ? &*rank_step_ : nullptr);
+      train_step(model_, *optimizer_, *upcoming_.inputs.batch, rate(update), step_options(),
+                 blocked_, upcoming_.inputs.parts, {rank_step_ ? &*rank_step_ : nullptr, counted});
   numbers_.submit(update, counted, numbers);
-  fetch();
-  if (rank_step_) reduce_seconds_ += rank_step_->take_wait_seconds();
   state_.step = update;
   state_.tokens += config_.train.batch_tokens;
+  fetch();
+  if (rank_step_) reduce_seconds_ += rank_step_->take_wait_seconds();
   collect(false);
   const double seconds = seconds_since(start);
   step_seconds_ += seconds;
@@ -94,7 +101,7 @@ void Trainer::settle() {
 
 RunOutcome Trainer::loop() {
   int64_t done = 0;  // steps of this call, rewound ones included
-  open_loader();
+  open_feed();
   while (state_.step < total_steps_) {
     one_step();
     done += 1;

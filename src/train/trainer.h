@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 
@@ -15,6 +16,7 @@
 #include "train/buckets.h"
 #include "train/console.h"
 #include "train/host_reader.h"
+#include "train/input_feed.h"
 #include "train/loss_guard.h"
 #include "train/rank_step.h"
 #include "train/run_folder.h"
@@ -33,9 +35,10 @@ class Trainer {
   // This rank's rows of the next step, and what all ranks agree on before it: the targets counted
   // in the whole batch, and how many ranks were asked to stop.
   struct Upcoming {
-    std::shared_ptr<const TokenBatch> batch;
+    StepInputs inputs;
     at::Tensor agreed;  // int64 [2], on the host
     PendingCollective pending;
+    std::exception_ptr failure;  // of reading the rows; told when the step needs them
   };
 
   // Beginning.
@@ -48,7 +51,7 @@ class Trainer {
   void open_outputs();  // the first changes to the run's folder
   void announce() const;
   void announce_sources() const;
-  void open_loader();
+  void open_feed();
 
   // Stepping.
   RunOutcome loop();
@@ -97,7 +100,7 @@ class Trainer {
   std::optional<AdamW> optimizer_;
   std::optional<RankStep> rank_step_;  // of several ranks
   LossGuard guard_;
-  std::optional<BatchLoader> loader_;
+  std::optional<InputFeed> feed_;
   Upcoming upcoming_;
   at::Tensor blocked_;
   std::optional<MetricsWriter> metrics_;  // rank 0's, as is the saver

@@ -22,11 +22,11 @@ TokenBatch Trainer::global_batch(int64_t step) const {
 
 // Its line is written here, at its place among the others, and again by every replay.
 void Trainer::pass_over() {
-  fetch();
   state_.step += 1;
   state_.grad_norm = std::numeric_limits<double>::quiet_NaN();
   if (metrics_) metrics_->write_nonfinite(state_.step, global_batch(state_.step).window_index);
   state_.tokens += config_.train.batch_tokens;
+  fetch();
 }
 
 // on_nonfinite. The update has already not happened; only the first of several in a row is answered
@@ -81,7 +81,8 @@ void Trainer::rewind() {
   left_out.push_back(report.step);
   std::ranges::sort(left_out);
   const int64_t rewinds = state_.rewinds + 1;
-  loader_.reset();
+  upcoming_ = Upcoming();
+  feed_.reset();
   numbers_.clear();
   blocked_.zero_();
   if (ranks_.leads()) {
@@ -108,7 +109,7 @@ void Trainer::rewind() {
   timed_steps_ = 0;
   log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",
                 report.step, " will be left out"));
-  open_loader();
+  open_feed();
 }
 
 }  // namespace cplm

@@ -136,8 +136,10 @@ void Trainer::load_optimizer() {
 
 void Trainer::open_loader() {
   const int64_t rows = config_.batch_sequences(), size = ranks_.size(), rank = ranks_.rank();
-  loader_.emplace(train_windows_, LoaderOptions{config_.run.seed, rows, rank * rows / size,
-                                                (rank + 1) * rows / size, state_.step, 2});
+  feed_.emplace(train_windows_,
+                LoaderOptions{config_.run.seed, rows, rank * rows / size, (rank + 1) * rows / size,
+                              state_.step, 2},
+                config_.train.micro_batch, config_.data.intra_document_mask, device_);
   fetch();
 }
 

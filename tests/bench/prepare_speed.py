@@ -4,7 +4,8 @@
 Makes inputs from the text files of a folder (by default the quickstart's), trains a tokenizer for
 each vocabulary size, and then in rounds, one after the other: the library's encode_batch_fast over
 the same texts in memory, with the same number of threads, and the whole command from its start to
-its manifest. The ratio of the best times is the figure. --memory A B compares the peak resident
+its manifest. The ratio of the best times is the figure; on a busy machine that of the processor
+times says more. --memory A B compares the peak resident
 memory of the process tree (each process's own and its share of common pages) on A and B megabytes.
 """
 
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 EOS = "<|endoftext|>"
@@ -67,17 +69,22 @@ def write_input(path: Path, texts) -> None:
         writer.write_table(pyarrow.Table.from_pylist(rows, schema))
 
 
-def library_seconds(tokenizer: Path, texts: list[str], threads: int) -> float:
+class Times(NamedTuple):
+    wall_s: float
+    processor_s: float  # of all threads and processes
+
+
+def library_times(tokenizer: Path, texts: list[str], threads: int) -> Times:
     """In a process of its own, since the library keeps its threads."""
     program = (
         "import json, sys, time\n"
         "from tokenizers import Tokenizer\n"
         "tokenizer = Tokenizer.from_file(sys.argv[1])\n"
         "texts = json.load(sys.stdin)\n"
-        "begin = time.perf_counter()\n"
+        "begin, processor = time.perf_counter(), time.process_time()\n"
         "for at in range(0, len(texts), 1000):\n"
         "    tokenizer.encode_batch_fast(texts[at : at + 1000], add_special_tokens=False)\n"
-        "print(time.perf_counter() - begin)\n"
+        "print(time.perf_counter() - begin, time.process_time() - processor)\n"
     )
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "true", "RAYON_NUM_THREADS": str(threads)}
     result = subprocess.run(
@@ -88,7 +95,7 @@ def library_seconds(tokenizer: Path, texts: list[str], threads: int) -> float:
         text=True,
         check=True,
     )
-    return float(result.stdout)
+    return Times(*map(float, result.stdout.split()))
 
 
 def tree_of(root: int) -> list[int]:
@@ -116,8 +123,16 @@ def memory_of(process: int, field: str) -> int:
         return 0
 
 
-def prepare(source: Path, tokenizer: Path, output: Path, workers: int) -> tuple[float, int, int]:
-    """Seconds, peak of the summed resident and of the proportional memory."""
+def processor_s_of(process: int) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")")[-1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def prepare(source: Path, tokenizer: Path, output: Path, workers: int) -> tuple[Times, int, int]:
+    """Times, peak of the summed resident and of the proportional memory."""
     command = [sys.executable, ROOT / "scripts" / "prepare_data.py", "--input", source]
     command += ["--tokenizer", tokenizer, "--output", output, "--workers", str(workers)]
     begin = time.perf_counter()
@@ -125,13 +140,16 @@ def prepare(source: Path, tokenizer: Path, output: Path, workers: int) -> tuple[
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     peaks = {"Rss:": 0, "Pss:": 0}
+    processor_s: dict[int, float] = {}
 
     def watch() -> None:
         while process.poll() is None:
             tree = tree_of(process.pid)
             for field in peaks:
                 peaks[field] = max(peaks[field], sum(memory_of(one, field) for one in tree))
-            time.sleep(0.5)
+            for one in tree:
+                processor_s[one] = max(processor_s.get(one, 0.0), processor_s_of(one))
+            time.sleep(0.2)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -141,7 +159,7 @@ def prepare(source: Path, tokenizer: Path, output: Path, workers: int) -> tuple[
     if process.returncode:
         sys.exit(messages)
     shutil.rmtree(output)
-    return seconds, peaks["Rss:"], peaks["Pss:"]
+    return Times(seconds, sum(processor_s.values())), peaks["Rss:"], peaks["Pss:"]
 
 
 def train(scripts_input: Path, vocab_size: int, folder: Path) -> Path:
@@ -163,14 +181,17 @@ def compare_speed(given: argparse.Namespace, folder: Path) -> None:
     print(f"{given.megabytes} MB of text as {given.format}, {given.workers} threads or workers")
     for vocab_size in given.vocab:
         tokenizer = train(plain, vocab_size, folder)
-        alone, whole = [], []
+        alone: list[Times] = []
+        whole: list[Times] = []
         for _ in range(given.rounds):
-            alone.append(library_seconds(tokenizer, texts, given.workers))
+            alone.append(library_times(tokenizer, texts, given.workers))
             whole.append(prepare(source, tokenizer, folder / "out", given.workers)[0])
-        print(
-            f"vocabulary {vocab_size}: library {min(alone):.2f} s, prepare_data "
-            f"{min(whole):.2f} s, speed {100 * min(alone) / min(whole):.0f} % of the library's"
-        )
+        print(f"vocabulary {vocab_size}:", flush=True)
+        for field in Times._fields:
+            library = min(getattr(one, field) for one in alone)
+            ours = min(getattr(one, field) for one in whole)
+            ratio = 100 * library / ours
+            print(f"  {field}: library {library:.2f}, prepare_data {ours:.2f}, {ratio:.0f} %")
 
 
 def compare_memory(given: argparse.Namespace, folder: Path) -> None:
@@ -180,10 +201,11 @@ def compare_memory(given: argparse.Namespace, folder: Path) -> None:
     for megabytes in given.memory:
         source = folder / f"memory.{given.format}"
         write_input(source, documents_of(given.text, megabytes * 1_000_000))
-        seconds, resident, proportional = prepare(source, tokenizer, folder / "out", given.workers)
+        times, resident, proportional = prepare(source, tokenizer, folder / "out", given.workers)
         print(
             f"{megabytes} MB: peak {resident / 1e6:.0f} MB resident summed, "
-            f"{proportional / 1e6:.0f} MB with common pages once, {seconds:.0f} s"
+            f"{proportional / 1e6:.0f} MB with common pages once, {times.wall_s:.0f} s",
+            flush=True,
         )
 
 
@@ -191,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", type=Path, default=ROOT / "data" / "quickstart" / "text")
     parser.add_argument("--format", choices=["jsonl", "parquet"], default="parquet")
-    parser.add_argument("--megabytes", type=int, default=30)
+    parser.add_argument("--megabytes", type=int, default=60)
     parser.add_argument("--vocab", type=int, nargs="+", default=[8192, 49152])
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)

@@ -25,6 +25,9 @@ struct FakeRun {
   std::vector<std::pair<int64_t, double>> losses;  // step, validation loss
   std::string validation_id = "windows";
   std::vector<double> window_loss_sums = {};  // of the last step; empty: no file
+  // Of the steps before, with the same losses; "": no file.
+  std::vector<std::string> earlier_validation_ids = {};
+  std::string validation_data = "validation/*.h5";
   int64_t counted_tokens = kCountedTokens;
 
   std::string config_yaml() const {
@@ -32,7 +35,7 @@ struct FakeRun {
                "model: {vocab_size: 64, hidden_size: 32, num_hidden_layers: 1, ",
                "num_attention_heads: 2, num_key_value_heads: 1, intermediate_size: 64, ",
                "backbone: full, head: ", head, "}\n",
-               "data: {train: ['train/*.h5'], validation: ['validation/*.h5'], ",
+               "data: {train: ['train/*.h5'], validation: ['", validation_data, "'], ",
                "sequence_length: 16}\n", "train: {steps: ", steps, ", batch_tokens: ", kBatchTokens,
                ", micro_batch: 1}\n", "optimizer: ", optimizer, "\n", "schedule: ", schedule, "\n");
   }
@@ -51,16 +54,25 @@ struct FakeRun {
       if (head == "cplm") record.copy = CopyMeans{loss + 0.5, 0.25, 0.5, 0.125};
       writer.write(record);
     }
-    if (!window_loss_sums.empty()) {
-      const auto windows = static_cast<int64_t>(window_loss_sums.size());
-      write_window_losses(dir, {.step = losses.back().first,
-                                .tokens = losses.back().first * kBatchTokens,
-                                .sequence_length = 16,
-                                .validation_id = validation_id,
-                                .loss_sum = window_loss_sums,
-                                .counted = std::vector<int64_t>(window_loss_sums.size(),
-                                                                counted_tokens / windows)});
+    if (!window_loss_sums.empty()) write_windows(dir, losses.back().first, validation_id);
+    for (size_t i = 0; i < earlier_validation_ids.size(); ++i) {
+      const std::string& id = earlier_validation_ids[i];
+      if (!id.empty()) write_windows(dir, losses.at(i).first, id);
     }
+  }
+
+ private:
+  void write_windows(const std::filesystem::path& dir, int64_t step, const std::string& id) const {
+    const std::vector<double> sums =
+        window_loss_sums.empty() ? std::vector<double>{32, 32} : window_loss_sums;
+    const auto windows = static_cast<int64_t>(sums.size());
+    write_window_losses(dir,
+                        {.step = step,
+                         .tokens = step * kBatchTokens,
+                         .sequence_length = 16,
+                         .validation_id = id,
+                         .loss_sum = sums,
+                         .counted = std::vector<int64_t>(sums.size(), counted_tokens / windows)});
   }
 };
 

@@ -71,7 +71,7 @@ class CpuBackend : public Backend {
   // whole weight and its gradient, so it has at least 128 rows.
   int64_t vocabulary_chunk_rows(const at::Tensor& weight) const override {
     const int64_t row_bytes = weight.size(0) * static_cast<int64_t>(weight.element_size());
-    return std::max<int64_t>((int64_t{8} << 20) / row_bytes, 128);
+    return std::max<int64_t>((int64_t{7} << 20) / row_bytes, 128);
   }
 
   int64_t largest_norm_width() const override { return std::numeric_limits<int64_t>::max(); }
