@@ -180,7 +180,7 @@ TEST(ConfigKeys, UnknownOnesNameTheNearest) {
   EXPECT_EQ(text_error("vocab_size: 5\n"),
             "x.yaml:1: vocab_size: unknown key; did you mean model.vocab_size?");
   EXPECT_EQ(text_error("log: {banana: 5}\n"),
-            "x.yaml:1: log.banana: unknown key; known here: every");
+            "x.yaml:1: log.banana: unknown key; known here: every, peak_tflops");
   EXPECT_EQ(text_error("\"a\\nb\": 5\n").find('\n'), std::string::npos);
 }
 
@@ -194,7 +194,8 @@ TEST(ConfigKeys, SectionsMayBeEmptyButNotScalars) {
   EXPECT_EQ(small_config({"model=", "model.copy=null"}), small_config());
   EXPECT_EQ(text_error("a: 1\nmodel: 5\n"),
             "x.yaml:1: a: unknown key; known here: run, model, data, "
-            "train, optimizer, schedule, validation, checkpoint, log, on_nonfinite");
+            "train, optimizer, schedule, validation, checkpoint, distributed, loss_spike, log, "
+            "on_nonfinite");
   EXPECT_EQ(text_error("model: 5\n"), "x.yaml:1: model: expected a map of keys, found \"5\"");
   EXPECT_EQ(text_error("[1, 2]\n"), "x.yaml:1: a config: expected a map of keys, found a list");
 }

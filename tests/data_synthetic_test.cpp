@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
-using testing::HasSubstr;
 using testing::Gt;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
 

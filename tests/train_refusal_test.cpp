@@ -100,10 +100,12 @@ TEST(TrainRefusal, DataThatIsAbsentOrDoesNotFit) {
 
 TEST(TrainRefusal, ConfigsThatCannotRun) {
   const TrainingFolder folder;
-  expect_error(folder.train("run", {"optimizer.shard=true", "checkpoint.async=true"}),
-               ExitCode::kBadConfig,
-               AllOf(HasSubstr("not built yet"), HasSubstr("optimizer.shard"),
-                     HasSubstr("checkpoint.async")));
+  expect_error(
+      folder.train("run", {"validation.tasks=[needle]",
+                           "model.rope_scaling={factor: 2, original_max_position_embeddings: 8}"}),
+      ExitCode::kBadConfig,
+      AllOf(HasSubstr("not built yet"), HasSubstr("validation.tasks"),
+            HasSubstr("model.rope_scaling")));
   expect_error(folder.train("run", {"optimizer.no_decay=['*normm*']"}), ExitCode::kBadConfig,
                AllOf(HasSubstr("optimizer.no_decay"), HasSubstr("*normm*")));
   expect_error(folder.train("run", {"model.hiden_size=8"}), ExitCode::kBadConfig,

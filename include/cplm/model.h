@@ -29,6 +29,7 @@ struct Parameter {
   at::Tensor grad;     // accumulation dtype; undefined until allocate_gradients
   int64_t offset = 0;  // elements, in the flat buffers
   int64_t numel = 0;
+  bool computes_by_master = false;  // small, and read at full precision by the model itself
 };
 
 // Owns every weight. Groups are laid out without gaps, so their members are also one matrix
@@ -42,14 +43,15 @@ class ParameterStore {
     Init init;
   };
   // Registers a group before allocate(); returns the index of its first member.
-  size_t add(const std::vector<Spec>& group);
+  size_t add(const std::vector<Spec>& group, bool computes_by_master = false);
   // Zero-filled values; the flat buffer's length is rounded up to `multiple` times 64 elements.
   void allocate(const at::TensorOptions& options, int64_t multiple = 1);
   void allocate_gradients();  // zero-filled
   void round_values();        // values <- masters; nothing to do where they are one
   bool master_is_value() const { return flat_master_.is_same(flat_value_); }
-  // Keeps `part` in place of the whole masters (optimizer.shard in bfloat16); the parameters' own
-  // masters are undefined from then on. allocate_masters() undoes it: zero-filled, whole.
+  // Keeps `part` in place of the whole masters (optimizer.shard in bfloat16). From then on the
+  // parameters' own masters are undefined, but for copies of those that the model computes by,
+  // which whoever updates `part` keeps up to date. allocate_masters() undoes it: zero-filled.
   void keep_master_part(const at::Tensor& part);
   void allocate_masters();
   void release_gradients();

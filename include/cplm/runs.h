@@ -19,9 +19,9 @@ struct TrainRecord {
   double peak_memory_mb = 0;
   // Of several ranks only: the host's wait for gradients (null on a GPU, where the stream waits),
   // and the rank whose own work in a step took longest, with that time.
-  std::optional<double> reduce_wait_ms;
-  std::optional<int64_t> slowest_rank;
-  std::optional<double> slowest_rank_ms;
+  std::optional<double> reduce_wait_ms = {};
+  std::optional<int64_t> slowest_rank = {};
+  std::optional<double> slowest_rank_ms = {};
 };
 struct CopyMeans {  // CPLM only
   double loss_no_copy = 0, copy_gate = 0, sink_mass = 0, copy_weight = 0;

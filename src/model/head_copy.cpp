@@ -35,10 +35,10 @@ class CopyHead : public Head {
         options_(options),
         lm_(lm_weight_index(store, config, embedding)) {
     const int64_t width = config.hidden_size;
-    copy_token_ = store.add({{"copy_token.weight", {width}, Init::kNormal}});
+    copy_token_ = store.add({{"copy_token.weight", {width}, Init::kNormal}}, true);
     projection_ = store.add({{"cp_head.q_proj.weight", {width, width}, Init::kNormal},
                              {"cp_head.k_proj.weight", {width, width}, Init::kNormal}});
-    sink_ = store.add({{"cp_head.sink", {width}, Init::kZero}});
+    sink_ = store.add({{"cp_head.sink", {width}, Init::kZero}}, true);
     scale_ = 1.0 / std::sqrt(static_cast<double>(width));
   }
 

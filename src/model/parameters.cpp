@@ -19,13 +19,14 @@ int64_t count(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-size_t ParameterStore::add(const std::vector<Spec>& group) {
+size_t ParameterStore::add(const std::vector<Spec>& group, bool computes_by_master) {
   CPLM_CHECK(!flat_value_.defined(), "[model.parameters] add() after allocate()");
   const size_t first = parameters_.size();
   flat_size_ = (flat_size_ + kAlignment - 1) / kAlignment * kAlignment;
   for (const Spec& spec : group) {
     Parameter parameter{spec.name, spec.shape, spec.init,  {},
                         {},        {},         flat_size_, count(spec.shape)};
+    parameter.computes_by_master = computes_by_master;
     flat_size_ += parameter.numel;
     parameters_.push_back(std::move(parameter));
   }
@@ -52,8 +53,10 @@ void ParameterStore::allocate_masters() {
 }
 
 void ParameterStore::keep_master_part(const at::Tensor& part) {
+  for (Parameter& p : parameters_) {
+    p.master = p.computes_by_master ? p.master.clone() : at::Tensor();
+  }
   flat_master_ = part;
-  for (Parameter& p : parameters_) p.master.reset();
 }
 
 void ParameterStore::allocate_gradients() {

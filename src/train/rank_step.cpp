@@ -2,7 +2,9 @@
 #include "train/rank_step.h"
 
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace cplm {
@@ -31,7 +33,31 @@ void RankStep::finish(const at::Tensor& loss_sum) {
 void RankStep::share_weights() {
   const auto start = std::chrono::steady_clock::now();
   gather_parts(ranks_, buckets_, model_.parameters().flat_value());
+  share_small_masters();
   wait_seconds_ += seconds_since(start);
+}
+
+// Each element is one rank's and zero on the others, so the sum is exact.
+void RankStep::share_small_masters() {
+  const ParameterStore& parameters = model_.parameters();
+  const at::Tensor& part = parameters.flat_master();
+  if (part.numel() == parameters.flat_value().numel()) return;  // every rank has them whole
+  for (const Parameter& p : parameters.all()) {
+    if (!p.computes_by_master) continue;
+    const at::Tensor whole = at::zeros({p.numel}, part.options());
+    int64_t offset = 0;  // in part
+    for (const FlatRange& own : buckets_.owned()) {
+      const int64_t begin = std::max(own.begin, p.offset);
+      const int64_t end = std::min(own.end, p.offset + p.numel);
+      if (begin < end) {
+        whole.narrow(0, begin - p.offset, end - begin)
+            .copy_(part.narrow(0, offset + begin - own.begin, end - begin));
+      }
+      offset += own.end - own.begin;
+    }
+    ranks_.all_reduce(whole).wait();
+    p.master.copy_(whole.view(p.shape));
+  }
 }
 
 ops::GradNorm RankStep::grad_norm(double limit) {

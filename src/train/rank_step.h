@@ -8,7 +8,6 @@
 
 #include "cplm/comm.h"
 #include "cplm/model.h"
-#include "cplm/ops.h"
 #include "train/buckets.h"
 
 namespace cplm {
@@ -23,12 +22,15 @@ class RankStep {
   void finish(const at::Tensor& loss_sum);
   // Of the summed gradient; equal on all ranks.
   ops::GradNorm grad_norm(double limit);
-  // After the update: every rank gets the parts that the others have updated.
+  // After the update: every rank gets the parts that the others have updated, and the masters that
+  // the model computes by.
   void share_weights();
   // Seconds this host has waited in here since the last call. On a GPU the stream waits instead.
   double take_wait_seconds() { return std::exchange(wait_seconds_, 0.0); }
 
  private:
+  void share_small_masters();
+
   Communicator& ranks_;
   LanguageModel& model_;
   const Buckets& buckets_;

@@ -16,6 +16,9 @@ TrainingData describe(const WindowSet& windows) {
   return data;
 }
 
+// Where the tensors behind the embedding begin.
+int64_t embedding_end(const ParameterStore& parameters) { return parameters[1].offset; }
+
 ModelOptions options_for(const Config& config, at::Device device, const Communicator& ranks) {
   ModelOptions options = model_options(config, device);
   if (config.optimizer.shard) options.flat_multiple = ranks.size();
@@ -50,7 +53,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
   const at::Tensor& flat = model_.parameters().flat_value();
   const int64_t grad_bytes = model_.parameters().flat_master().element_size();
   buckets_.emplace(flat.numel(), (config.distributed.bucket_mb << 20) / grad_bytes,
-                   model_.parameters()[0].numel, ranks, config.optimizer.shard);
+                   embedding_end(model_.parameters()), ranks, config.optimizer.shard);
   if (ranks.leads()) saver_.emplace(folder_.path, config.checkpoint);
 }
 
@@ -79,7 +82,9 @@ void Trainer::load_or_initialize() {
   }
   spread_masters();
   parameters.allocate_gradients();
-  optimizer_.emplace(parameters, config_.optimizer, config_.train.ops, buckets_->owned());
+  const FlatRange whole{0, parameters.flat_value().numel()};
+  optimizer_.emplace(parameters, config_.optimizer, config_.train.ops,
+                     buckets_->sharded() ? buckets_->owned() : std::vector{whole});
   if (folder_.resume_from) load_optimizer();
   guard_.set_state(state_.loss_window);
   rank_step_.reset();
@@ -134,7 +139,7 @@ void Trainer::load_optimizer() {
   ranks_.broadcast(optimizer_->adam_step()).wait();
 }
 
-void Trainer::open_loader() {
+void Trainer::open_feed() {
   const int64_t rows = config_.batch_sequences(), size = ranks_.size(), rank = ranks_.rank();
   feed_.emplace(train_windows_,
                 LoaderOptions{config_.run.seed, rows, rank * rows / size, (rank + 1) * rows / size,

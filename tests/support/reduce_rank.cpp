@@ -44,7 +44,7 @@ void check(Communicator& ranks, bool tied, bool sharded) {
     model.forward_backward(input_of(config, rank), 1.0);
     expected.add_(grad);
   }
-  const Buckets buckets(grad.numel(), 200, model.parameters()[0].numel, ranks, sharded);
+  const Buckets buckets(grad.numel(), 200, model.parameters()[1].offset, ranks, sharded);
   expect(buckets.all().size() > 5, "few buckets");
   GradientReducer reducer(ranks, grad, buckets, false);
   for (int repeat = 0; repeat < 3; ++repeat) {
