@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
-using testing::HasSubstr;
 using testing::Gt;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
 
@@ -262,6 +262,8 @@ TEST_F(Synthetic, OptionsThatDoNotFitAreNamed) {
     }
   };
   using enum SyntheticKind;
+  expect_refused(
+      kRepeat, [](auto& o) { o.output = ""; }, "--output: expected a folder");
   expect_refused(
       kRepeat, [](auto& o) { o.vocab_size = 1; }, "--vocab-size: expected 2 to");
   expect_refused(
