@@ -263,6 +263,8 @@ TEST_F(Synthetic, OptionsThatDoNotFitAreNamed) {
   };
   using enum SyntheticKind;
   expect_refused(
+      kRepeat, [](auto& o) { o.output = ""; }, "--output: expected a folder");
+  expect_refused(
       kRepeat, [](auto& o) { o.vocab_size = 1; }, "--vocab-size: expected 2 to");
   expect_refused(
       kRepeat, [](auto& o) { o.eos_token_id = 64; }, "--eos-id: expected 0 to 63");

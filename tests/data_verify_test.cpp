@@ -154,6 +154,18 @@ TEST_F(ShardSet, NamesFoldersAndPatternsAreListedOnce) {
       ThrowsMessage<Error>(HasSubstr("deep: no shards (*.h5) in this folder")));
 }
 
+TEST(Verify, TheTypeOfTokensFollowsFromTheVocabulary) {
+  const TempDir dir;
+  RawShard shard;
+  shard.write_tokens = [](Hdf5File& file) {
+    file.write_dataset("tokens", std::vector<uint32_t>{1, 2, 0, 3, 0});
+  };
+  shard.write(dir / "wide.h5");
+  EXPECT_THAT(
+      verify_shard(dir / "wide.h5"),
+      testing::Contains(HasSubstr("expected elements of 2 bytes for vocab_size 4, found 4")));
+}
+
 // ---- bytes between the structures
 
 TEST(Gaps, EveryPartOfAShardIsGuarded) {

@@ -1,6 +1,7 @@
 // Windows of shards: every token a target exactly once, documents, masks, short windows, refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <thread>
@@ -146,6 +147,23 @@ TEST_F(Windows, PatternsThatMatchNothingAreNamed) {
       ThrowsMessage<Error>(HasSubstr("no shard matches '" + pattern("z*.h5"))));
   EXPECT_THAT([] { WindowSet(std::vector<std::string>{}, 10, ShortWindows::kKeep); },
               ThrowsMessage<Error>(HasSubstr("expected at least one path")));
+}
+
+// Many files are looked at by several threads first; what is wrong with one is told all the same.
+TEST_F(Windows, OneBadFileAmongManyIsNamed) {
+  for (int i = 0; i < 20; ++i) write_text_like(str("a", 100 + i, ".h5"), 30, 1);
+  EXPECT_EQ(open(10).size(), 20 * 3);
+  const auto expect_named = [this](const std::string& message) {
+    EXPECT_THAT([this] { open(10); },
+                ThrowsMessage<Error>(AllOf(HasSubstr("b.h5"), HasSubstr(message))));
+    std::filesystem::remove(dir_ / "b.h5");
+  };
+  dir_.write("b.h5", "no shard");
+  expect_named("signature");
+  dir_.write("b.h5", read_file(dir_ / "a100.h5").substr(0, 1000));
+  expect_named("truncated");
+  ASSERT_EQ(::mkfifo((dir_ / "b.h5").c_str(), 0600), 0);
+  expect_named("expected a file, found a folder, pipe or device");
 }
 
 TEST_F(Windows, AShardNamedTwiceIsRefused) {

@@ -88,8 +88,11 @@ BenchJson measure(const std::vector<std::string>& patterns, const LoaderArgument
     sha256_file(shard.path);  // the system has it cached from here on
   }
   const int64_t steps = windows.size() / arguments.rows;
-  CPLM_CHECK(steps > 0, "expected at least ", arguments.rows, " windows, found ", windows.size(),
-             "; take more data or a smaller --rows");
+  if (steps == 0) {
+    throw Error(str("expected at least ", arguments.rows, " windows, found ", windows.size(),
+                    "; take more data or a smaller --rows"),
+                ExitCode::kBadConfig);
+  }
   const Clock::time_point start = Clock::now();
   BatchLoader loader(windows, {.seed = 1,
                                .global_rows = arguments.rows,

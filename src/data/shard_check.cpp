@@ -168,6 +168,14 @@ void check_datasets(const ShardReader& reader, FileProgress& progress, Problems&
   passes(problems, [&] { eos.require_none_bad(); });
 }
 
+void check_token_type(const ShardInfo& info) {
+  const int expected = info.vocab_size <= kMaxUint16VocabSize ? 2 : 4;
+  if (info.token_bytes == expected) return;
+  throw Error(str(info.path.string(), ": dataset 'tokens': expected elements of ", expected,
+                  " bytes for vocab_size ", info.vocab_size, ", found ", info.token_bytes),
+              ExitCode::kBadData);
+}
+
 // The superblock (version 2 or 3) says at byte 28 where the file ends.
 void check_end_of_file(const fs::path& path, Problems& problems) {
   std::ifstream file(path, std::ios::binary);
@@ -229,6 +237,7 @@ ShardCheck check_contents(const fs::path& path, std::atomic<int64_t>& bytes_done
     const ShardReader reader(path);
     check.info = reader.info();
     check_datasets(reader, progress, check.problems);
+    passes(check.problems, [&] { check_token_type(reader.info()); });
     check_nothing_else(path, check.problems);
     check_end_of_file(path, check.problems);
     if (check.problems.empty()) check_gaps(path);

@@ -209,6 +209,8 @@ SyntheticOptions synthetic_defaults(SyntheticKind kind) {
 
 void make_synthetic(const SyntheticOptions& options, const ShardProgress& on_progress) {
   const SampleMaker maker(options);
+  if (options.output.empty())
+    throw Error("--output: expected a folder, found nothing", ExitCode::kBadConfig);
   fs::path output = fs::absolute(expand_tilde(options.output.string())).lexically_normal();
   if (!output.has_filename()) output = output.parent_path();  // DIR/
   require_unused(output);

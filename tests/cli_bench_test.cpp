@@ -1,0 +1,52 @@
+// cplm bench: what programs read of it. No times are asked for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cplm/base.h"
+#include "cplm/data.h"
+#include "support/shards.h"
+#include "support/training_folder.h"
+
+namespace cplm::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+TEST(CliBench, LoaderMeasuresMadeUpShardsAndLeavesNothing) {
+  const TrainingFolder folder;
+  const std::filesystem::path scratch = folder / "scratch";
+  std::filesystem::create_directory(scratch);
+  ProcessOptions options;
+  options.environment["TMPDIR"] = scratch.string();
+  const ProcessResult result = folder.cplm(
+      {"bench", "loader", "--million-tokens", "1", "--length", "128", "--json"}, options);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["sequence_length"], 128);
+  for (const char* kind : {"uncompressed", "gzip"}) {
+    EXPECT_GT(report[kind]["tokens_per_s"].get<double>(), 0) << kind;
+    EXPECT_EQ(report[kind]["shards"], 4) << kind;
+  }
+  EXPECT_NEAR(report["uncompressed"]["stored_bytes_per_token"].get<double>(), 2, 0.2);
+  EXPECT_LT(report["gzip"]["stored_bytes_per_token"].get<double>(), 1.8);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch));
+}
+
+TEST(CliBench, LoaderTakesGivenShards) {
+  const TrainingFolder folder;
+  const ProcessResult result = folder.cplm(
+      {"bench", "loader", "--data", "data/train/*.h5", "--length", "16", "--rows", "8", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out)["data"]["shards"], 2);
+  const ProcessResult few = folder.cplm(
+      {"bench", "loader", "--data", "data/train/*.h5", "--length", "16", "--rows", "800"});
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_THAT(error_line(few), HasSubstr("expected at least 800 windows, found 120"));
+  EXPECT_EQ(folder.cplm({"bench", "loader", "--data", "none/*.h5"}).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace cplm::test
