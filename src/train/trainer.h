@@ -111,6 +111,8 @@ class Trainer {
   double step_seconds_ = 0, wait_seconds_ = 0, reduce_seconds_ = 0;
   int64_t timed_steps_ = 0;
   int64_t resumed_at_ = -1;
+  double flops_per_token_ = 0;
+  std::optional<double> peak_tflops_;  // of one device; unknown: no utilisation is told
   std::optional<StepReport> rewind_for_;  // the batch to go back before
 };
 

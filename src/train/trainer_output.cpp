@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cplm/base.h"
+#include "cplm/plan.h"
 #include "train/trainer.h"
 
 namespace cplm {
@@ -83,6 +84,10 @@ void Trainer::log_step() {
         static_cast<double>(timed_steps_ * config_.train.batch_tokens) / step_seconds_;
   }
   record.peak_memory_mb = peak_memory_mb(device_);
+  if (peak_tflops_ && record.tokens_per_s > 0) {
+    record.mfu = model_flops_utilisation(flops_per_token_, record.tokens_per_s, ranks_.size(),
+                                         *peak_tflops_);
+  }
   compare_times(record);
   if (metrics_) {
     metrics_->write(record);

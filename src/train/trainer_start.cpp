@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "cplm/base.h"
+#include "cplm/device.h"
+#include "cplm/plan.h"
 #include "train/trainer.h"
 
 namespace cplm {
@@ -55,6 +57,11 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
   buckets_.emplace(flat.numel(), (config.distributed.bucket_mb << 20) / grad_bytes,
                    embedding_end(model_.parameters()), ranks, config.optimizer.shard);
   if (ranks.leads()) saver_.emplace(folder_.path, config.checkpoint);
+  flops_per_token_ = plan_work(config).flops_per_token;
+  peak_tflops_ = config.log.peak_tflops;
+  if (!peak_tflops_ && !device.is_cpu()) {
+    peak_tflops_ = known_peak_tflops(device_name(device), config.train.precision);
+  }
 }
 
 void Trainer::check_data() const {

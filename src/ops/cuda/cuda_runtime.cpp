@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "cplm/base.h"
+#include "cplm/device.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/gemm_layout.h"
 
@@ -128,3 +129,15 @@ const Backend* cuda_backend() {
 }
 
 }  // namespace cplm::ops
+
+namespace cplm {
+
+std::string device_name(at::Device device) {
+  if (device.is_cpu()) return "";
+  cudaDeviceProp properties;
+  const cudaError_t error = cudaGetDeviceProperties(&properties, device.index());
+  CPLM_CHECK(error == cudaSuccess, "[ops.cuda] cudaGetDeviceProperties: ", cudaGetErrorString(error));
+  return properties.name;
+}
+
+}  // namespace cplm

@@ -1,4 +1,5 @@
-// In a build without CUDA there is no CUDA backend.
+// In a build without CUDA there is no CUDA backend, and no GPU with a name.
+#include "cplm/device.h"
 #include "ops/backend.h"
 
 namespace cplm::ops {
@@ -6,3 +7,9 @@ namespace cplm::ops {
 const Backend* cuda_backend() { return nullptr; }
 
 }  // namespace cplm::ops
+
+namespace cplm {
+
+std::string device_name(at::Device) { return ""; }
+
+}  // namespace cplm
