@@ -52,6 +52,23 @@ class Ranks : public testing::Test {
     options.timeout_s = 100;
     return run_ranks(CPLM_BINARY, size, options, adjust);
   }
+  // Sends a signal to one rank once the run has logged step 25.
+  std::vector<ProcessResult> train_and_signal(int size, const std::string& run,
+                                              const Texts& overrides, int culprit,
+                                              const std::string& signal) const {
+    std::string command = "'" CPLM_BINARY "' train config.yaml --set run.dir=" + run +
+                          " --set 'data.train=[masked/*.h5]'";
+    for (const std::string& text : overrides) command += " --set " + text;
+    const std::string then_signal = " & rank=$!; until grep -q '\"step\":25,' " + run +
+                                    "/metrics.jsonl 2>/dev/null; do sleep 0.02; done; kill -" +
+                                    signal + " $rank; wait $rank";
+    ProcessOptions options;
+    options.working_dir = folder_.path();
+    options.timeout_s = 100;
+    return run_ranks("/bin/sh", size, options, [&](int rank, ProcessOptions& own) {
+      own.arguments = {"-c", rank == culprit ? command + then_signal : "exec " + command};
+    });
+  }
   void train_well(int size, const std::string& run, const Texts& overrides = {},
                   const Texts& arguments = {}, int code = kDone) const {
     for (const ProcessResult& rank : train(size, run, overrides, arguments)) {
@@ -150,38 +167,31 @@ TEST_F(Ranks, StoppedAndResumedEqualsStraight) {
   EXPECT_EQ(folder_.metrics("pieces"), folder_.metrics("straight"));
 }
 
+// A run long enough to be met on its way.
+const Texts kLong = {"train.steps=300", "checkpoint.every=20", "checkpoint.keep=2"};
+
 TEST_F(Ranks, ASignalToAnyRankStopsAll) {
-  train_well(3, "straight", kFifty);
+  train_well(3, "straight", kLong);
   for (const int told : {0, 2}) {
     const std::string run = str("told", told);
-    const auto results = train(3, run, kFifty, {}, [&](int rank, ProcessOptions& options) {
-      if (rank != told) return;
-      options.signal = SIGTERM;
-      options.signal_after_s = 2.0;
-    });
-    const int code = results[0].exit_code;  // it may have finished before
-    EXPECT_TRUE(code == kStopped || code == kDone) << results[0].err;
-    for (const ProcessResult& rank : results) EXPECT_EQ(rank.exit_code, code) << rank.err;
-    train_well(3, run, kFifty);
-    EXPECT_EQ(folder_.weights(run, 50), folder_.weights("straight", 50));
+    for (const ProcessResult& rank : train_and_signal(3, run, kLong, told, "TERM")) {
+      EXPECT_EQ(rank.exit_code, kStopped) << rank.err;
+    }
+    train_well(3, run, kLong);
+    EXPECT_EQ(folder_.weights(run, 300), folder_.weights("straight", 300));
   }
 }
 
 TEST_F(Ranks, AKilledRankEndsAllAndTheRunGoesOn) {
-  const Texts settings = with(kFifty, {"checkpoint.every=5"});
-  train_well(2, "straight", settings);
+  train_well(2, "straight", kLong);
   for (const int killed : {0, 1}) {
     const std::string run = str("killed", killed);
-    const auto results = train(2, run, settings, {}, [&](int rank, ProcessOptions& options) {
-      if (rank == killed) options.signal_after_s = 2.5;
-    });
+    const auto results = train_and_signal(2, run, kLong, killed, "KILL");
     const ProcessResult& other = results[static_cast<size_t>(1 - killed)];
-    if (other.exit_code != kDone) {
-      EXPECT_EQ(other.exit_code, kPeerLost) << other.err;
-      EXPECT_THAT(other.err, HasSubstr(str("rank ", killed)));
-    }
-    train_well(2, run, settings);
-    EXPECT_EQ(folder_.weights(run, 50), folder_.weights("straight", 50));
+    EXPECT_EQ(other.exit_code, kPeerLost) << other.err;
+    EXPECT_THAT(other.err, HasSubstr(str("rank ", killed)));
+    train_well(2, run, kLong);
+    EXPECT_EQ(folder_.weights(run, 300), folder_.weights("straight", 300));
   }
 }
 
