@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import numpy
-from cplm_data.shards import ShardProperties, write_shard
+from cplm_data.shards import ShardProperties, Spool, write_shard
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("CPLM_BUILD_DIR", ROOT / "build/release")) / "cplm"
@@ -18,7 +18,13 @@ def make_walk_shard(path, vocabulary, length=4000, document=100):
     tokens = (1 + numpy.abs(walk) % (vocabulary - 1)).astype("uint16")
     tokens[document - 1 :: document] = 0
     properties = ShardProperties(vocabulary, 0, "0" * 64, "random walk", numpy.dtype("uint16"))
-    write_shard(path, tokens, numpy.arange(0, length + 1, document, dtype="uint64"), properties)
+    dtypes = properties.dtypes()
+    spool = Spool(Path(path), dtypes, dict.fromkeys(dtypes, 0))
+    spool.append("tokens", tokens)
+    spool.append("document_offsets", numpy.arange(0, length + 1, document, dtype="uint64"))
+    spool.close()
+    write_shard(spool, properties)
+    spool.remove()
     return tokens.astype("int64")
 
 
