@@ -34,7 +34,8 @@ def environments():
     for rank in range(RANKS):
         yield os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS),
                             "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
-                            "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+                            "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
+                            "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def run_ranks(command):
