@@ -116,8 +116,10 @@ TEST_F(TrainFaults, ForeignWeightsAreNoRunToResume) {
 
 TEST_F(TrainFaults, ACheckpointOfAnotherModelIsRefused) {
   ASSERT_EQ(folder_.train("wide", {"model.hidden_size=32"}, {"--stop-after", "30"}).exit_code, 75);
-  expect_error(folder_.train("run", {}, {"--resume", "wide"}), ExitCode::kBadConfig,
+  expect_error(folder_.train("fresh", {}, {"--resume", "wide"}), ExitCode::kBadConfig,
                HasSubstr("model.hidden_size: 32 -> 16"));
+  expect_error(folder_.train("run", {}, {"--resume", "wide"}), ExitCode::kFailed,
+               AllOf(HasSubstr("a checkpoint of another run"), HasSubstr("take another run.dir")));
   // The same when it was copied among the run's own, where it is the newest.
   const fs::path stranger = folder_.checkpoint("run", 30);
   fs::copy(folder_.checkpoint("wide", 30), stranger, fs::copy_options::recursive);

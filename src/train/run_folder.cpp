@@ -65,7 +65,8 @@ void check_own_or_unused(const fs::path& dir, const fs::path& checkpoint) {
 }
 
 // The allowed changes; throws for the others.
-std::vector<std::string> changed_settings(const Config& saved, const Config& now) {
+std::vector<std::string> changed_settings(const Config& saved, const Config& now,
+                                          const fs::path& checkpoint) {
   std::vector<std::string> allowed, refused;
   for (const ConfigChange& change : compare_configs(saved, now)) {
     (change.allowed ? allowed : refused)
@@ -73,7 +74,8 @@ std::vector<std::string> changed_settings(const Config& saved, const Config& now
   }
   if (!refused.empty()) {
     throw Error(str("a resumed run must keep these settings as its checkpoint has them: ",
-                    join(refused, "; "), "; set them back, or take another run.dir"),
+                    join(refused, "; "), "; set them back, or take another run.dir",
+                    older_checkpoint_hint(checkpoint)),
                 ExitCode::kBadConfig);
   }
   return allowed;
@@ -138,8 +140,8 @@ void parse_state(RunFolder& folder, const Config& config) {
   const SavedRun saved = run_from_json(folder.state_json, origin);
   folder.state = saved.state;
   folder.data = saved.data;
-  folder.changed_settings =
-      changed_settings(parse_config(saved.config_yaml, origin + " (config)"), config);
+  folder.changed_settings = changed_settings(parse_config(saved.config_yaml, origin + " (config)"),
+                                             config, *folder.resume_from);
 }
 
 }  // namespace

@@ -14,7 +14,10 @@ namespace {
 
 TrainingData describe(const WindowSet& windows) {
   TrainingData data{static_cast<int64_t>(windows.shards().size()), 0, windows.content_sha256()};
-  for (const ShardInfo& shard : windows.shards()) data.tokens += shard.token_count;
+  for (const ShardInfo& shard : windows.shards()) {
+    data.tokens += shard.token_count;
+    data.files.push_back({shard.path.string(), shard.content_sha256});
+  }
   return data;
 }
 
