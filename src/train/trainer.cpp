@@ -148,6 +148,20 @@ RunOutcome Trainer::run() {
 
 namespace {
 
+// Ranks with other settings would train something else, or wait for each other for ever.
+void check_same_config(const Config& config, Communicator& ranks) {
+  const std::string own = dump_config(config), first = ranks.host_broadcast(own);
+  if (own == first) return;
+  std::vector<std::string> differences;
+  for (const ConfigChange& change :
+       compare_configs(parse_config(first, "rank 0's config"), config)) {
+    differences.push_back(str(change.key, ": ", change.before, " there, ", change.now, " here"));
+  }
+  throw Error(str("rank ", ranks.rank(), "'s config is not rank 0's: ", join(differences, "; "),
+                  "; start all ranks with the same file and options"),
+              ExitCode::kBadConfig);
+}
+
 RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Communicator& ranks,
                          at::Device device) {
   if (ranks.size() > config.batch_sequences()) {
@@ -156,6 +170,7 @@ RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Comm
             ranks.size(), " ranks; start fewer processes or take a larger batch"),
         ExitCode::kBadConfig);
   }
+  check_same_config(config, ranks);
   RunFolder folder = ranks.leads() ? open_run_folder(config, options) : RunFolder();
   share_run_folder(folder, config, ranks);
   const int64_t step = folder.state.step, total_steps = config.total_steps();

@@ -76,6 +76,12 @@ void Trainer::check_data() const {
           ExitCode::kBadConfig);
     }
   };
+  const std::string first = ranks_.host_broadcast(data_.sha256);
+  if (first != data_.sha256) {
+    throw Error(str("data.train: rank ", ranks_.rank(),
+                    " sees other shards than rank 0; all machines need the same files"),
+                ExitCode::kBadData);
+  }
   check_same_data(folder_.data, data_);
   check_vocabulary(train_windows_, "data.train");
   if (validation_windows_) check_vocabulary(*validation_windows_, "data.validation");
