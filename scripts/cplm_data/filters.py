@@ -24,7 +24,8 @@ class Filters:
         return tuple(role for role, is_needed in needed.items() if is_needed)
 
     def settings(self) -> dict[str, object]:
-        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+        given = dataclasses.asdict(self).items()
+        return {name: value for name, value in given if value is not None and value != ()}
 
     def rejection(self, document: Document, text: str) -> str | None:
         if self.min_characters is not None and len(text) < self.min_characters:
@@ -60,6 +61,8 @@ def _below(document: Document, role: str, value: object, least: float | None) ->
         if not isinstance(number, int | float) or isinstance(number, bool):
             kind = type(number).__name__
             raise BadDataError(f"{document.place}: expected a {name} as a number, found {kind}")
-    # Written so that NaN is rejected.
-    is_enough = sum(numbers) / len(numbers) >= least
+    try:  # written so that NaN is rejected
+        is_enough = sum(numbers) / len(numbers) >= least
+    except OverflowError:
+        raise BadDataError(f"{document.place}: the {name} is too large for a number") from None
     return None if is_enough else f"{name} is below {least:g}"

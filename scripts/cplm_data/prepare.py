@@ -215,7 +215,7 @@ def run(job: Job) -> str:
     sources = find_sources(inputs)
     preparation = Preparation(job, sources, commit)
     output = preparation.output
-    if preparation.is_complete():
+    if not job.overwrite and preparation.is_complete():
         output.clean_up()
         done = f"{job.output} is complete: same input and settings, nothing to do"
         return merged_line(job, done)

@@ -8,6 +8,7 @@ import pytest
 from prepare_support import (
     all_documents,
     failure,
+    prepare,
     prepared,
     sample_texts,
     write_jsonl,
@@ -77,6 +78,23 @@ def test_columns_of_finepdfs(tmp_path):
     assert all_documents(tmp_path / "a") == ["good"]
     prepared(path, tmp_path / "b", "--min-score", "3.5")
     assert all_documents(tmp_path / "b") == ["bad", "good"]
+
+
+def test_a_bound_of_zero_is_a_filter_and_a_setting(tmp_path):
+    records = [{"text": t, "score": s} for t, s in (("none", None), ("one", 1), ("minus", -2))]
+    path = write_records(tmp_path / "a.jsonl", records)
+    manifest = prepared(path, tmp_path / "out", "--min-score", "0", "--validation-fraction", "0")
+    assert all_documents(tmp_path / "out") == ["one"]
+    assert manifest["settings"]["filters"] == {"min_score": 0.0}
+    result = prepare(path, tmp_path / "out", "--validation-fraction", "0")
+    assert result.returncode == ARGUMENTS and "nothing to do" not in result.stdout
+
+
+def test_a_score_too_large_for_a_number_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x", "score": 1' + 400 * "0" + "}\n")
+    code, line = failure(path, tmp_path / "out", "--min-score", "1")
+    assert code == BAD_DATA and "a.jsonl:1: the score is too large for a number" in line
 
 
 def test_other_names_of_columns(tmp_path):

@@ -88,6 +88,17 @@ def test_another_job_does_not_go_on_with_it(tmp_path, corpus):
     assert "one more" in all_documents(tmp_path / "out")
 
 
+def test_overwrite_makes_damaged_shards_anew(tmp_path, corpus):
+    prepared(corpus, tmp_path / "out", *SETTINGS)
+    whole = file_bytes(tmp_path / "out")
+    shard = next((tmp_path / "out/train").glob("*.h5"))
+    damaged = bytearray(shard.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    shard.write_bytes(damaged)
+    prepared(corpus, tmp_path / "out", *SETTINGS, "--overwrite")
+    assert file_bytes(tmp_path / "out") == whole
+
+
 def test_a_source_that_changed_meanwhile_is_named(tmp_path, corpus):
     interrupted(corpus, tmp_path / "out", *SETTINGS)
     first = corpus / "0000.txt"
