@@ -89,6 +89,8 @@ class Communicator {
 
   // Where this rank is, for messages about those that fall behind. Cheap; call it every step.
   void at_step(int64_t step);
+  // Still at that step, but at work: long validations call it now and then.
+  void makes_progress();
   // Tells the others why this rank ends, so that they end too, with the reason. Called once, by the
   // program's end after an error; rank 0 then waits for the others to have heard, a few seconds.
   void announce_failure(const std::string& message) noexcept;

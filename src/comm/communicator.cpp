@@ -9,6 +9,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "comm/own_address.h"
@@ -105,7 +106,7 @@ struct Communicator::Impl {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> tensors, hosts;
   std::unique_ptr<PeerWatch> watch;
-  bool failed = false;
+  std::atomic<bool> failed = false;  // read by the watch's thread
 
   // Runs `call` and turns what c10d throws into an Error that says which rank is to blame.
   template <class Call>
@@ -160,9 +161,11 @@ Communicator::Communicator(const Launch& launch, at::Device device, std::chrono:
         c10::make_intrusive<c10d::PrefixStore>(str("cplm/", launch.attempt), base->clone()));
     PeerLimits limits;
     limits.no_progress = timeout;
+    Impl* impl = impl_.get();  // outlives this object after a failure
     impl_->watch = std::make_unique<PeerWatch>(
-        std::move(watched), launch.rank, launch.size, limits, [this](const std::string& reason) {
-          log::error(str("rank ", impl_->rank, " of ", impl_->size, " ends: ", reason));
+        std::move(watched), launch.rank, launch.size, limits, [impl](const std::string& reason) {
+          if (impl->failed) return;  // the main thread is about to end, and tells why
+          log::error(str("rank ", impl->rank, " of ", impl->size, " ends: ", reason));
           log::flush();
           std::_Exit(static_cast<int>(ExitCode::kPeerLost));
         });
@@ -257,6 +260,10 @@ void Communicator::barrier() {
 
 void Communicator::at_step(int64_t step) {
   if (impl_->watch) impl_->watch->at_step(step);
+}
+
+void Communicator::makes_progress() {
+  if (impl_->watch) impl_->watch->makes_progress();
 }
 
 void Communicator::announce_failure(const std::string& message) noexcept {

@@ -51,6 +51,11 @@ void PeerWatch::at_step(int64_t step) {
   progress_ = Clock::now();
 }
 
+void PeerWatch::makes_progress() {
+  const std::lock_guard lock(mutex_);
+  progress_ = Clock::now();
+}
+
 void PeerWatch::beat() {
   int64_t step = 0;
   {

@@ -41,6 +41,7 @@ class PeerWatch {
   ~PeerWatch();  // as leave()
 
   void at_step(int64_t step);
+  void makes_progress();
   // The first failure of all ranks stands; later ones change nothing. Rank 0, whose end may take
   // the store along, then waits until the others have heard of it or are gone.
   void announce(const std::string& message) noexcept;

@@ -83,6 +83,7 @@ ValidationResult validate(LanguageModel& model, const WindowSet& windows,
        begin += size * options.micro_batch) {
     score_windows(model, windows, options, begin, std::min(options.micro_batch, total - begin),
                   sums, counts);
+    if (ranks != nullptr) ranks->makes_progress();
   }
   if (ranks != nullptr) {  // each window has one rank's numbers and zeros: the sum is exact
     PendingCollective all_sums = ranks->host_all_reduce(sums);
