@@ -71,6 +71,17 @@ TEST(CommRanks, AFrozenProcessIsMissed) {
   }
 }
 
+// The store is on rank 0: it does not answer, and no connection breaks.
+TEST(CommRanks, AFrozenStoreEndsTheOthersToo) {
+  const auto results =
+      run_ranks(CPLM_COMM_RANK, 2, {.arguments = {"stop", "0", "3"}, .timeout_s = 40},
+                [](int rank, ProcessOptions& options) {
+                  if (rank == 0) options.timeout_s = 30;  // it never ends by itself
+                });
+  EXPECT_FALSE(results[1].timed_out);
+  EXPECT_EQ(results[1].exit_code, kPeerLost) << results[1].err;
+}
+
 TEST(CommRanks, AHungThreadIsMissed) {
   const auto results = run(3, {"hang", "1", "3"});
   for (int rank = 0; rank < 3; ++rank) {

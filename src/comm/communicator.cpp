@@ -8,9 +8,11 @@
 #endif
 
 #include <ATen/ops/from_blob.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "comm/own_address.h"
 #include "comm/peer_watch.h"
@@ -99,6 +101,19 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
 #endif
 }
 
+// After a failure nothing may wait for ever: neither a store whose machine is silent, nor threads
+// that are joined at exit.
+void end_soon(int64_t rank, int64_t size) {
+  std::thread([rank, size] {
+    std::this_thread::sleep_for(std::chrono::seconds(15));
+    const std::string line =
+        str("error: rank ", rank, " of ", size,
+            " lost a peer, and the launch's key-value store does not answer\n");
+    if (::write(STDERR_FILENO, line.data(), line.size()) < 0) std::_Exit(1);
+    std::_Exit(static_cast<int>(ExitCode::kPeerLost));
+  }).detach();
+}
+
 }  // namespace
 
 struct Communicator::Impl {
@@ -115,6 +130,7 @@ struct Communicator::Impl {
       return call();
     } catch (const std::exception& error) {
       failed = true;
+      end_soon(rank, size);
       throw Error(str("rank ", rank, " of ", size, ": ", watch->explain(), " (",
                       first_line(error.what()), ")"),
                   ExitCode::kPeerLost);
