@@ -25,12 +25,15 @@ ARROWS: dict[str, set[str]] = {
     "comm": {"base"},
     "ops": {"base", "config", "kernels"},
     "model": {"base", "config", "ops"},
+    "saved": {"base", "config", "model", "checkpoint"},
     "eval": {"base", "config", "model", "data", "runs", "comm"},
-    "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "eval", "comm"},
-    "cli": {"base", "config", "model", "data", "runs", "checkpoint", "eval", "train", "ops", "comm"},
+    "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "comm"},
+    "cli": {"base", "config", "model", "data", "runs", "checkpoint", "saved", "eval",
+            "train", "ops", "comm"},
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
-OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops"}
+OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",
+                          "saved_model": "saved"}
 # Stands for CUDA itself where tests compile kernels for the host.
 EMULATOR = "emulator/emulator.h"
 TORCH_FREE = {"kernels", "base", "config", "data", "runs"}

@@ -95,31 +95,6 @@ void check_arguments(const Config& config, const TrainOptions& options) {
   }
 }
 
-// The weights of `file` into the parameters; `may_lack` names those that may be absent.
-template <class MayLack>
-void read_parameters(const SafetensorsFile& file, const fs::path& origin,
-                     ParameterStore& parameters, const MayLack& may_lack) {
-  for (const Parameter& p : parameters.all()) {
-    if (file.contains(p.name)) {
-      file.read_into(p.name, p.master);
-    } else {
-      CPLM_CHECK(may_lack(p.name), origin.string(), ": expected tensor ", p.name, ", found none");
-    }
-  }
-  for (const auto& [name, entry] : file.entries()) {
-    if (parameters.find(name) == nullptr) {
-      CPLM_CHECK(may_lack(name), origin.string(), ": tensor ", name, " has no place in this model");
-      log::warn(
-          str(origin.string(), ": tensor ", name, " is left out: this model has no copy head"));
-    }
-  }
-  parameters.round_values();
-}
-
-bool is_copy_head(const std::string& name) {
-  return name.starts_with("cp_head.") || name.starts_with("copy_token.");
-}
-
 }  // namespace
 
 UnusedFolder::~UnusedFolder() {
@@ -227,12 +202,6 @@ void write_run_files(const fs::path& run_dir, const Config& config) {
   }
 }
 
-void load_model(const fs::path& step_folder, ParameterStore& parameters) {
-  CheckpointReader reader(step_folder);
-  read_parameters(reader.model(), step_folder / "model.safetensors", parameters,
-                  [](const std::string&) { return false; });
-}
-
 void load_state(const fs::path& step_folder, const NamedTensors& optimizer) {
   CheckpointReader reader(step_folder);
   for (const auto& [name, tensor] : optimizer) {
@@ -240,21 +209,6 @@ void load_state(const fs::path& step_folder, const NamedTensors& optimizer) {
                ": expected tensor ", name, ", found none");
     reader.optimizer().read_into(name, tensor);
   }
-}
-
-void load_weights(const fs::path& checkpoint, const ModelConfig& config,
-                  ParameterStore& parameters) {
-  if (!fs::exists(checkpoint)) {
-    throw Error(str("train.init_from: no checkpoint at ", checkpoint.string()),
-                ExitCode::kBadConfig);
-  }
-  const fs::path folder = resolve_checkpoint(checkpoint);
-  CheckpointReader reader(folder);
-  const bool has_copy_head = reader.model().contains("copy_token.weight");
-  read_parameters(reader.model(), folder / "model.safetensors", parameters, is_copy_head);
-  log::info(
-      str("weights from ", folder.string(),
-          config.head == HeadKind::kCplm && !has_copy_head ? ", under a fresh copy head" : ""));
 }
 
 }  // namespace cplm

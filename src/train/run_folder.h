@@ -59,12 +59,7 @@ void clear_the_way(const RunFolder& folder);
 // config.yaml (resolved, with the version), and tokenizer.json from the folder above the shards.
 void write_run_files(const std::filesystem::path& run_dir, const Config& config);
 
-// Reads a step folder's weights, and its optimizer's tensors by their names.
-void load_model(const std::filesystem::path& step_folder, ParameterStore& parameters);
+// Reads the optimizer's tensors by their names.
 void load_state(const std::filesystem::path& step_folder, const NamedTensors& optimizer);
-// train.init_from: the weights alone. A copy head that the checkpoint lacks keeps its fresh
-// weights.
-void load_weights(const std::filesystem::path& checkpoint, const ModelConfig& config,
-                  ParameterStore& parameters);
 
 }  // namespace cplm

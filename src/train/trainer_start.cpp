@@ -7,6 +7,7 @@
 #include "cplm/base.h"
 #include "cplm/device.h"
 #include "cplm/plan.h"
+#include "cplm/saved_model.h"
 #include "train/trainer.h"
 
 namespace cplm {
@@ -121,7 +122,12 @@ void Trainer::load_checkpoint() {
 void Trainer::load_initial_weights() {
   ParameterStore& parameters = model_.parameters();
   if (ranks_.leads()) {
-    load_weights(expand_tilde(*config_.train.init_from), config_.model, parameters);
+    const std::filesystem::path checkpoint = expand_tilde(*config_.train.init_from);
+    if (!std::filesystem::exists(checkpoint)) {
+      throw Error(str("train.init_from: no checkpoint at ", checkpoint.string()),
+                  ExitCode::kBadConfig);
+    }
+    load_weights(checkpoint, config_.model, parameters);
   }
   ranks_.broadcast(parameters.flat_master()).wait();
   parameters.round_values();
