@@ -67,7 +67,10 @@ def read_tokenizer_file(path: Path) -> bytes:
 class TextEncoder:
     """Texts -> ids without special tokens."""
 
-    def __init__(self, json_bytes: bytes, eos: str, name: str) -> None:
+    def __init__(
+        self, json_bytes: bytes, eos: str, name: str, *, requires_eos: bool = True
+    ) -> None:
+        """Without requires_eos, eos_id is None when the tokenizer has no such token."""
         self.json_bytes = json_bytes
         self.sha256 = hashlib.sha256(json_bytes).hexdigest()
         try:
@@ -83,11 +86,13 @@ class TextEncoder:
         if getattr(self._tokenizer.model, "dropout", None):
             self._tokenizer.model.dropout = None
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        if eos not in vocabulary:
+        if not vocabulary:
+            raise ArgumentError(f"{name}: its vocabulary is empty")
+        if requires_eos and eos not in vocabulary:
             raise ArgumentError(
                 f"{name}: the tokenizer has no token {eos!r}; name its end of document by --eos"
             )
-        self.eos_id: int = vocabulary[eos]
+        self.eos_id: int | None = vocabulary.get(eos)
         self.vocab_size: int = max(vocabulary.values()) + 1
         self.dtype = numpy.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self._is_forbidden = numpy.zeros(self.vocab_size, dtype=bool)
@@ -100,7 +105,19 @@ class TextEncoder:
         added = self._tokenizer.get_added_tokens_decoder()
         special = {token_id for token_id, token in added.items() if token.special}
         unknown = model.get("unk_id", vocabulary.get(model.get("unk_token") or ""))
-        return sorted(special - {unknown} | {self.eos_id})
+        return sorted(special - {unknown} | ({self.eos_id} - {None}))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def encode_with_special_tokens(self, text: str) -> list[int]:
+        """The ids of one text in which what spells a special token is that token."""
+        self._tokenizer.encode_special_tokens = False
+        try:
+            return self._ids(text)
+        finally:
+            self._tokenizer.encode_special_tokens = True
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
