@@ -44,7 +44,7 @@ TORCH_INCLUDE = re.compile(r"(torch|ATen|c10|caffe2)/")
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME)\b(?!\(#\d+\))")
 MAX_LINES = 400
 FOLDERS = ("include", "src", "kernels", "tests", "scripts", "cmake", ".ci")
-CODE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt", ""}
+CODE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt", ".html", ".css", ".js", ""}
 
 
 def module_of_source(path: Path) -> str | None:
