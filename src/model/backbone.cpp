@@ -17,9 +17,13 @@ Backbone::Backbone(ParameterStore& store, const ModelConfig& config)
   norm_ = store.add({{"model.norm.weight", {config.hidden_size}, Init::kOne}});
 }
 
-const ops::RopeTable& Backbone::rope(int64_t num_positions, const at::TensorOptions& options) {
-  if (!rope_.cos.defined() || rope_.cos.size(0) < num_positions) {
-    rope_ = ops::rope_table(num_positions, config_.head_dim(), config_.rope_theta, options);
+const LayerRope& Backbone::rope(int64_t num_positions, const at::TensorOptions& options) {
+  if (!rope_.full.cos.defined() || rope_.full.cos.size(0) < num_positions) {
+    const int64_t width = config_.head_dim();
+    rope_.sliding = ops::rope_table(num_positions, width, config_.rope_theta, options);
+    rope_.full = config_.rope_scaling ? ops::rope_table(num_positions, width, config_.rope_theta,
+                                                        options, config_.rope_scaling)
+                                      : rope_.sliding;
   }
   return rope_;
 }
