@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",
-                          "saved_model": "saved"}
+                          "saved_model": "saved", "decode": "model"}
 # Stands for CUDA itself where tests compile kernels for the host.
 EMULATOR = "emulator/emulator.h"
 TORCH_FREE = {"kernels", "base", "config", "data", "runs"}

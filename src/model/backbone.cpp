@@ -3,7 +3,10 @@
 
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+
 #include "cplm/profile.h"
+#include "model/decode_pass.h"
 
 namespace cplm {
 
@@ -19,6 +22,8 @@ Backbone::Backbone(ParameterStore& store, const ModelConfig& config)
 
 const ops::RopeTable& Backbone::rope(int64_t num_positions, const at::TensorOptions& options) {
   if (!rope_.cos.defined() || rope_.cos.size(0) < num_positions) {
+    // Twice the last: decoding asks for one position more each time.
+    num_positions = std::max(num_positions, rope_.cos.defined() ? 2 * rope_.cos.size(0) : 0);
     rope_ = ops::rope_table(num_positions, config_.head_dim(), config_.rope_theta, options);
   }
   return rope_;
@@ -49,6 +54,24 @@ at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& option
     saved->rstd = norm.rstd;
   }
   return norm.y;
+}
+
+std::vector<std::unique_ptr<DecodeCache>> Backbone::make_caches(
+    int64_t sequences, const at::TensorOptions& options) const {
+  std::vector<std::unique_ptr<DecodeCache>> caches;
+  for (const Block& block : blocks_) caches.push_back(block.make_cache(sequences, options));
+  return caches;
+}
+
+at::Tensor Backbone::decode(const at::Tensor& ids, DecodePass& pass,
+                            const std::vector<std::unique_ptr<DecodeCache>>& caches) {
+  const profile::Section section(profile::Axis::kPart, "backbone");
+  at::Tensor x = ops::embedding(store_[embedding_].value, ids);
+  const ops::RopeTable& table = rope(pass.longest(), x.options());
+  pass.context.rope = {table.cos.index_select(0, pass.positions),
+                       table.sin.index_select(0, pass.positions)};
+  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].decode(x, pass, *caches[i]);
+  return ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, pass.context.ops).y;
 }
 
 void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved,
