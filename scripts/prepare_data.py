@@ -6,31 +6,16 @@ The same command goes on where it was after an interruption. docs/preparing-data
 the format is docs/shard-format.md; the work is done in cplm_data/.
 """
 
-import argparse
-import os
-import sys
-from pathlib import Path
+import sys  # all else is imported where an interruption is answered
 
-from cplm_data.arguments import parse_arguments
-from project_version import add_version_argument
+from environment import enter_environment
 
-_ENVIRONMENT = Path(__file__).resolve().parent.parent / ".venv"
+_NAME = "prepare_data"
+_PACKAGES = ("h5py", "numpy", "pyarrow", "tokenizers", "zstandard")
 
 
-def _enter_environment() -> None:
-    """Runs again by the repository's own Python when this one lacks the packages."""
-    try:
-        import h5py, numpy, pyarrow, tokenizers, zstandard  # noqa: E401, F401
-    except ImportError as error:
-        python = _ENVIRONMENT / "bin" / "python"
-        if python.exists() and Path(sys.prefix).resolve() != _ENVIRONMENT.resolve():
-            os.execv(python, [str(python), *sys.argv])
-        sys.exit(
-            f"prepare_data: {sys.executable} lacks the package {error.name}; run scripts/setup"
-        )
-
-
-def _job(given: argparse.Namespace):
+def _job(given):
+    """Of parsed arguments."""
     from cplm_data.filters import Filters
     from cplm_data.hub import HubDataset
     from cplm_data.job import Job
@@ -62,34 +47,42 @@ def _job(given: argparse.Namespace):
     )
 
 
-def _run(given: argparse.Namespace) -> str:
-    from cplm_data.merge import merge
-    from cplm_data.prepare import run
-
-    return merge(given.output) if given.merge else run(_job(given))
+def _printable(text: str) -> str:
+    """File names need not be valid UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _fail(message: object, exit_code: int) -> int:
-    print(f"prepare_data: {' '.join(str(message).splitlines())}", file=sys.stderr)
+    print(f"{_NAME}: {_printable(' '.join(str(message).splitlines()))}", file=sys.stderr)
     return exit_code
 
 
-def main(command_line: list[str] | None = None) -> int:
+def _run(command_line: list[str] | None) -> int:
+    from cplm_data.arguments import parse_arguments
+    from project_version import add_version_argument
+
     given = parse_arguments({"description": __doc__}, command_line, add_version_argument)
-    _enter_environment()
+    enter_environment(_NAME, _PACKAGES)
     from cplm_data.errors import PrepareError
+    from cplm_data.merge import merge
+    from cplm_data.prepare import run
 
     try:
-        print(_run(given))
+        print(_printable(merge(given.output) if given.merge else run(_job(given))))
     except PrepareError as error:
         return _fail(error, error.exit_code)
+    return 0
+
+
+def main(command_line: list[str] | None = None) -> int:
+    try:
+        return _run(command_line)
     except OSError as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run it again to go on", 1)
     except MemoryError:
         return _fail("out of memory; give fewer --workers and run again, it goes on", 1)
-    return 0
 
 
 if __name__ == "__main__":

@@ -9,27 +9,15 @@ them. Times shown by TensorBoard are those of the conversion. Look at the result
 """
 
 import argparse
-import os
 import signal
 import sys
 import time
 from pathlib import Path
 
+from environment import enter_environment
 from project_version import add_version_argument
 
-_ENVIRONMENT = Path(__file__).resolve().parent.parent / ".venv"
 _NAME = "to_tensorboard"
-
-
-def _enter_environment() -> None:
-    """Runs again by the repository's own Python when this one lacks the package."""
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError as error:
-        python = _ENVIRONMENT / "bin" / "python"
-        if python.exists() and Path(sys.prefix).resolve() != _ENVIRONMENT.resolve():
-            os.execv(python, [str(python), *sys.argv])
-        sys.exit(f"{_NAME}: {sys.executable} lacks the package {error.name}; run scripts/setup")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,7 +79,7 @@ def _interrupt(_number, _frame) -> None:
 
 def main(command_line: list[str] | None = None) -> int:
     arguments = _parse(command_line)
-    _enter_environment()
+    enter_environment(_NAME, ("tensorboard",))
     from cplm_tensorboard.errors import ConvertError
 
     signal.signal(signal.SIGTERM, _interrupt)

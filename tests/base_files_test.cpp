@@ -137,6 +137,19 @@ TEST(Files, GlobSortsByBytesAndKnowsSpaces) {
   EXPECT_TRUE(glob_paths("").empty());
 }
 
+TEST(Files, GlobTakesNamesThatAreThereAsTheyAreWritten) {
+  const test::TempDir dir;
+  for (const char* name :
+       {"[x]/a.h5", "x/b.h5", "[x]/[y]*/c.h5", "x/y/d.h5", "q?\\/e.h5", "qz/f.h5"})
+    dir.write(name, "");
+  EXPECT_THAT(glob_paths((dir / "[x]/*.h5").string()), ElementsAre(dir / "[x]/a.h5"));
+  EXPECT_THAT(glob_paths((dir / "[x]/[y]*/*.h5").string()), ElementsAre(dir / "[x]/[y]*/c.h5"));
+  EXPECT_THAT(glob_paths((dir / "[x]").string()), ElementsAre(dir / "[x]"));
+  EXPECT_THAT(glob_paths((dir / "q?\\/*.h5").string()), ElementsAre(dir / "q?\\/e.h5"));
+  EXPECT_THAT(glob_paths((dir / "[xq]/*.h5").string()), ElementsAre(dir / "x/b.h5"));
+  EXPECT_THAT(glob_paths((dir / "?").string()), ElementsAre(dir / "x"));
+}
+
 TEST(Files, GlobOverAnUnreadableFolderIsNoEmptyResult) {
   const test::TempDir dir;
   fs::create_symlink("loop", dir / "loop");

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "runs/python_script.h"
+#include "base/python_script.h"
 #include "runs/text_table.h"
 #include "support/fake_run.h"
 #include "support/temp_dir.h"

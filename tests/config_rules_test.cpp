@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <random>
 
@@ -92,6 +93,25 @@ TEST(ConfigRules, BatchesHoldWholeSequences) {
               HasSubstr("expected a multiple of data.sequence_length (16), found 65"));
 }
 
+TEST(ConfigRules, RopeScalingNeedsFrequenciesToScale) {
+  const std::string yarn = "model.rope_scaling={factor: 2, original_max_position_embeddings: 8}";
+  EXPECT_NO_THROW(small_config({yarn}));
+  EXPECT_THAT(
+      override_error("model.rope_scaling={factor: 0.5, original_max_position_embeddings: 8}"),
+      HasSubstr("model.rope_scaling.factor: expected"));
+  EXPECT_THAT(override_error("model.rope_scaling={factor: 2, original_max_position_embeddings: 0}"),
+              HasSubstr("model.rope_scaling.original_max_position_embeddings: expected"));
+  try {
+    small_config({yarn, "model.rope_theta=1"});
+    FAIL() << "rope_theta 1 was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("model.rope_theta: expected above 1 with model.rope_scaling"));
+  }
+  EXPECT_THAT(unused_settings(small_config({yarn, "model.backbone=sliding"})),
+              Contains("model.rope_scaling: unused without a full_attention layer"));
+}
+
 TEST(ConfigRules, AMixtureHasAWeightForEverySource) {
   for (const char* list : {"[a, {path: b, weight: 2}]", "[{path: a}, {path: b, weight: 2}]"}) {
     EXPECT_THAT(
@@ -148,6 +168,7 @@ class RandomConfig {
     }
     config.train.device = Device::kAuto;
     config.schedule.min_lr = config.optimizer.lr / 3;
+    if (model.rope_scaling) model.rope_theta = 2 + std::min(model.rope_theta, 1e100);
     return config;
   }
 
@@ -278,9 +299,7 @@ TEST(ConfigFeatures, UnusedSettingsAreListed) {
 TEST(ConfigFeatures, UnbuiltSettingsAreListed) {
   EXPECT_THAT(unbuilt_settings(small_config()), IsEmpty());
   EXPECT_THAT(unbuilt_settings(small_config({"data.train=[a, b]"})), IsEmpty());
-  for (const char* text : {"model.backbone=recurrent",
-                           "model.rope_scaling={factor: 2, original_max_position_embeddings: 8}",
-                           "validation.tasks=[needle]"}) {
+  for (const char* text : {"model.backbone=recurrent", "validation.tasks=[needle]"}) {
     const std::string key = std::string(text).substr(0, std::string(text).find('='));
     EXPECT_THAT(unbuilt_settings(small_config({text})),
                 ElementsAre(AllOf(StartsWith(key + ": "), EndsWith(": not built yet"))));

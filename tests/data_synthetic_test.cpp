@@ -246,7 +246,13 @@ TEST_F(Synthetic, AUsedFolderIsRefusedAndAFailureLeavesNothing) {
   EXPECT_THAT(list_shards({(dir_ / "set").string()}).size(), Gt(4U));
   dir_.write("file", "");
   options.output = dir_ / "file/set";
-  EXPECT_THROW(make(options), Error);
+  EXPECT_THAT([&] { make(options); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(str("--output ", options.output.string())),
+                                         HasSubstr("cannot make folder"),
+                                         HasSubstr("try another folder"))));
+  options.output = "/proc/set";
+  EXPECT_THAT([&] { make(options); }, ThrowsMessage<Error>(AllOf(HasSubstr("--output /proc/set: "),
+                                                                 HasSubstr("try another folder"))));
 }
 
 TEST_F(Synthetic, OptionsThatDoNotFitAreNamed) {

@@ -139,11 +139,17 @@ TEST_F(ShardSet, NamesFoldersAndPatternsAreListedOnce) {
   EXPECT_THAT(list_shards({(dir_ / "*").string()}).size(), 5U);  // with the manifest and d.h5
   fs::rename(a, dir_ / "train/[b].h5");
   EXPECT_THAT(list_shards({(dir_ / "train/[b].h5").string()}), ElementsAre(dir_ / "train/[b].h5"));
+  dir_.write("[train]/e.h5", "");
+  dir_.write("t/f.h5", "");
+  EXPECT_THAT(list_shards({(dir_ / "[train]/*.h5").string()}), ElementsAre(dir_ / "[train]/e.h5"));
+  fs::remove_all(dir_ / "[train]");
+  fs::remove_all(dir_ / "t");
   EXPECT_THAT(
       [&] {
         list_shards({b.string(), (dir_ / "none*").string()});
       },
-      ThrowsMessage<Error>(HasSubstr("none*: no such file")));
+      ThrowsMessage<Error>(AllOf(HasSubstr("none*: no such file"), HasSubstr("seen from /"),
+                                 HasSubstr("correct the path"))));
   EXPECT_THAT([&] { list_shards({(dir_ / "deep").string() + "/er/.."}); },
               testing::Not(testing::Throws<Error>()));
   fs::remove_all(dir_ / "deep/er");

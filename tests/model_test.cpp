@@ -38,6 +38,12 @@ const std::vector<Setting>& settings() {
          set_backbone(c, "hybrid", 2);
        },
        HeadKind::kCplm, true},
+      {"YarnHybridRope",
+       [](ModelConfig& c) {
+         c.rope_scaling = {"yarn", 4.0, 40};
+         c.copy.rope = true;
+         set_backbone(c, "hybrid", 3);
+       }},
       {"Rope", [](ModelConfig& c) { c.copy.rope = true; }},
       {"QkNorm", [](ModelConfig& c) { c.copy.qk_norm = true; }},
       {"RopeQkNormWithoutCurrentDocuments",

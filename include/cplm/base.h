@@ -74,7 +74,8 @@ void rename_durable(const std::filesystem::path& from, const std::filesystem::pa
 void make_folders(const std::filesystem::path& path);
 // A leading "~/" (or "~" alone) becomes the user's home folder, as a shell does it.
 std::filesystem::path expand_tilde(const std::string& path);
-// Sorted paths that match a glob pattern (`~` and `*?[]`); empty when none does.
+// Sorted paths that match a glob pattern (`~` and `*?[]`); empty when none does. The begin of it that
+// is there as it is written stands for itself, also with brackets in it.
 std::vector<std::filesystem::path> glob_paths(const std::string& pattern);
 
 // Writes a file through a descriptor with every error checked; hashes what it writes. The file

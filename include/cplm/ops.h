@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "cplm/config.h"
@@ -93,10 +94,12 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tens
 struct RopeTable {
   at::Tensor cos, sin;  // [T, C/2], accumulation dtype; angles in float64
 };
+// scaling: YaRN's frequencies, and cos and sin times its attention factor.
 RopeTable rope_table(int64_t num_positions, int64_t head_dim, double theta,
-                     const at::TensorOptions& options);
+                     const at::TensorOptions& options,
+                     const std::optional<RopeScalingConfig>& scaling = std::nullopt);
 // In place on x [B, T, heads, C] (rows may be strided; the last dimension is contiguous):
-// (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin). Inverse: the backward (rotation by -angle).
+// (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin). Inverse: the backward (-sin for sin).
 enum class RopeDirection { kForward, kInverse };
 void rope_(const at::Tensor& x, const RopeTable& table, RopeDirection direction, OpsKind path);
 

@@ -48,14 +48,24 @@ def _finite(text: str) -> float:
     return value
 
 
+def _utf8(text: str) -> str:
+    """A shell passes on whatever bytes there are."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = text.encode(errors="backslashreplace").decode()
+        raise argparse.ArgumentTypeError(f"expected UTF-8, got {shown}") from None
+    return text
+
+
 def _eos(text: str) -> str:
-    if not text.strip():
+    if not _utf8(text).strip():
         raise argparse.ArgumentTypeError("expected the text of a token, got nothing")
     return text
 
 
 def _column(text: str) -> tuple[str, str]:
-    role, _, name = text.partition("=")
+    role, _, name = _utf8(text).partition("=")
     if role not in _ROLES or not name:
         raise argparse.ArgumentTypeError(
             f"expected ROLE=NAME with a role of {', '.join(_ROLES)}, got {text}"
@@ -79,12 +89,14 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--hf-dataset",
+        type=_utf8,
         metavar="NAME[@REVISION]",
         help="a dataset of the Hugging Face hub, downloaded into its cache (HF_HOME)",
     )
     group.add_argument(
         "--hf-files",
         nargs="+",
+        type=_utf8,
         action="extend",
         default=[],
         metavar="GLOB",
@@ -125,6 +137,7 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--language",
         nargs="+",
+        type=_utf8,
         action="extend",
         default=[],
         metavar="L",

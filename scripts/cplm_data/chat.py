@@ -26,11 +26,11 @@ class Segment(NamedTuple):
     is_counted: bool
 
 
-def _turn(document: Document, number: int, message: object) -> tuple[Turn | None, str | None]:
+def _turn(place: str, number: int, message: object) -> tuple[Turn | None, str | None]:
     """One message, or why the conversation is rejected."""
     if not isinstance(message, dict) or "role" not in message or "content" not in message:
         raise BadDataError(
-            f"{document.place}: expected message {number} to have the keys 'role' and 'content'"
+            f"{place}: expected message {number} to have the keys 'role' and 'content'"
         )
     role, content = message["role"], message["content"]
     if role not in ROLES:
@@ -40,7 +40,7 @@ def _turn(document: Document, number: int, message: object) -> tuple[Turn | None
     if not isinstance(content, str):
         kind = type(content).__name__
         raise BadDataError(
-            f"{document.place}: expected the content of message {number} to be a string, "
+            f"{place}: expected the content of message {number} to be a string, "
             f"found {kind}"
         )
     if "\0" in content:
@@ -50,22 +50,28 @@ def _turn(document: Document, number: int, message: object) -> tuple[Turn | None
     return Turn(role, content), None
 
 
-def turns_of(document: Document) -> tuple[list[Turn], str | None]:
-    """The messages of a conversation, or why it is rejected."""
-    if document.messages is None:
+def turns_of_messages(messages: object, place: str) -> tuple[list[Turn], str | None]:
+    """The messages of a conversation, whoever speaks last in it, or why it is rejected."""
+    if messages is None:
         return [], "messages are null"
-    if not isinstance(document.messages, list):
-        kind = type(document.messages).__name__
-        raise BadDataError(f"{document.place}: expected a list of messages, found {kind}")
+    if not isinstance(messages, list):
+        kind = type(messages).__name__
+        raise BadDataError(f"{place}: expected a list of messages, found {kind}")
     turns: list[Turn] = []
-    for number, message in enumerate(document.messages, start=1):
-        turn, reason = _turn(document, number, message)
+    for number, message in enumerate(messages, start=1):
+        turn, reason = _turn(place, number, message)
         if turn is None:
             return [], reason
         turns.append(turn)
-    if not any(turn.role == "assistant" for turn in turns):
-        return [], "no message is an assistant's"
     return turns, None
+
+
+def turns_of(document: Document) -> tuple[list[Turn], str | None]:
+    """The messages of a conversation to learn from, or why it is rejected."""
+    turns, reason = turns_of_messages(document.messages, document.place)
+    if reason is None and not any(turn.role == "assistant" for turn in turns):
+        return [], "no message is an assistant's"
+    return turns, reason
 
 
 def segments_of(turns: list[Turn]) -> list[Segment]:
@@ -80,6 +86,12 @@ def segments_of(turns: list[Turn]) -> list[Segment]:
             prompt += turn.content + "\n"
     # After a last assistant's eos there is no newline.
     return segments if turns[-1].role == "assistant" else [*segments, Segment(prompt, False)]
+
+
+def prompt_segments_of(turns: list[Turn]) -> list[Segment]:
+    """A conversation that another speaker ended, up to where the assistant's answer begins."""
+    *earlier, last = segments_of(turns)
+    return [*earlier, Segment(last.text + "<|assistant|>\n", False)]
 
 
 def rendered(segments: list[Segment], eos: str) -> str:

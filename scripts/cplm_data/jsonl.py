@@ -2,6 +2,7 @@
 `id`. Reading cuts a file into lines; parsing them, which takes longer, is done by the workers."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 
 from cplm_data.documents import Document
@@ -35,8 +36,13 @@ def _parse(line: bytes, place: str, body: str) -> dict[str, object]:
         raise BadDataError(f"{place}: not UTF-8: {byte}; convert the file") from None
     except RecursionError:
         raise BadDataError(f"{place}: invalid JSON: nested too deeply") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise BadDataError(f"{place}: invalid JSON: {error}") from None
+    except ValueError:
+        raise BadDataError(
+            f"{place}: holds an integer of more than {sys.get_int_max_str_digits():,} digits; "
+            "write it as a string"
+        ) from None
     if not isinstance(value, dict):
         raise BadDataError(
             f"{place}: expected a JSON object with a key '{body}', found {type(value).__name__}"

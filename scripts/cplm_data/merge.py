@@ -4,6 +4,7 @@ The machine that finishes last finds all pieces and writes manifest.json; two th
 write the same bytes. `--merge` does it where the pieces were brought together later.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,13 @@ from cplm_data.durable import sha256_of_file, write_durably
 from cplm_data.errors import ArgumentError, BadDataError
 from cplm_data.output import MANIFEST, SPLITS, TOKENIZER, read_manifest, to_json
 
+# What the pieces of all machines have alike, and what a difference is one of.
+_COMMON = {
+    "settings": "settings",
+    "input": "input files",
+    "tokenizer": "tokenizers",
+    "versions": "packages",
+}
 _PIECE = re.compile(r"manifest\.(\d+)-of-(\d+)\.json")
 
 
@@ -25,6 +33,36 @@ def _pieces(folder: Path) -> dict[tuple[int, int], Path]:
 def missing_ranks(folder: Path, world: int) -> list[int]:
     pieces = _pieces(folder)
     return [rank for rank in range(world) if (rank, world) not in pieces]
+
+
+def _listed(ranks: list[int]) -> str:
+    """[1] -> rank 1, [0, 2] -> ranks 0 and 2"""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _first_difference(odd: dict, usual: dict) -> str:
+    name = next(one for one in {**usual, **odd} if odd.get(one) != usual.get(one))
+    return f"{name}: {odd.get(name)!r} instead of {usual.get(name)!r}"
+
+
+def _refuse_differences(folder: Path, manifests: list[dict]) -> None:
+    """Names the machines that did another job than most did (of as many, than rank 0 did)."""
+    for group, what in _COMMON.items():
+        ranks_by_value: dict[str, list[int]] = {}
+        for rank, manifest in enumerate(manifests):
+            value = json.dumps(manifest[group], sort_keys=True)
+            ranks_by_value.setdefault(value, []).append(rank)
+        usual, *others = sorted(ranks_by_value.values(), key=len, reverse=True)
+        if others:
+            odd = sorted(rank for ranks in others for rank in ranks)
+            difference = _first_difference(manifests[odd[0]][group], manifests[usual[0]][group])
+            raise BadDataError(
+                f"{folder}: {_listed(odd)} had other {what} than {_listed(usual)} ({difference}); "
+                f"run the command of {_listed(odd)} again with --overwrite and the files, settings "
+                f"and packages of {_listed(usual)}"
+            )
 
 
 def _read_pieces(folder: Path) -> list[dict]:
@@ -47,13 +85,7 @@ def _read_pieces(folder: Path) -> list[dict]:
         if manifest is None:
             raise BadDataError(f"{path}: damaged; run that machine's command again")
         manifests.append(manifest)
-    for manifest, path in zip(manifests, pieces.values(), strict=True):
-        for name in ("settings", "input", "tokenizer", "versions"):
-            if manifest[name] != manifests[0][name]:
-                raise BadDataError(
-                    f"{path}: its {name} differ from those of the first machine; "
-                    "all must have the same files, settings and packages"
-                )
+    _refuse_differences(folder, manifests)
     return manifests
 
 

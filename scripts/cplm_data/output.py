@@ -5,7 +5,6 @@ So a folder without manifest is unfinished however the job ended, and the marker
 Of several machines each has its own marker, journal, shards and piece of the manifest here.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,10 +13,12 @@ from pathlib import Path
 
 from cplm_data.durable import PARTIAL_SUFFIX, make_folder, write_durably
 from cplm_data.errors import ArgumentError, PrepareError, system_reason
+from cplm_data.marker import Marker
 from cplm_data.sources import Source
 
 SPLITS = ("train", "validation")
 MANIFEST = "manifest.json"
+MANIFEST_GROUPS = ("settings", "input", "versions", "tokenizer", "counts", "files", "rejected")
 TOKENIZER = "tokenizer.json"
 _OURS = re.compile(
     r"(train|validation|tokenizer\.json|manifest\.json|manifest\.\d+-of-\d+\.json"
@@ -37,10 +38,8 @@ def read_manifest(path: Path) -> dict | None:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    needed = {"settings": dict, "sources": list, "files": dict}
-    is_ours = isinstance(value, dict) and all(
-        isinstance(value.get(k), t) for k, t in needed.items()
-    )
+    kinds = dict.fromkeys(MANIFEST_GROUPS, dict) | {"sources": list}
+    is_ours = isinstance(value, dict) and all(isinstance(value.get(k), t) for k, t in kinds.items())
     return value if is_ours else None
 
 
@@ -51,7 +50,7 @@ class OutputFolder:
         self._share = "" if world == 1 else f".{rank:03d}-of-{world:03d}"
         self.manifest_path = folder / f"manifest{self._share}.json"
         self.journal_path = folder / f".journal{self._share}.json"
-        self._marker_path = folder / f".preparing{self._share}"
+        self._marker = Marker(folder, self._share, world)
         self.shard_stem = "shard_" if world == 1 else f"shard_{rank:03d}-of-{world:03d}_"
 
     def _foreign_entry(self, sources: list[Source]) -> str | None:
@@ -77,22 +76,15 @@ class OutputFolder:
         ours = [path for path in self._shards() if path.name.startswith(self.shard_stem)]
         return self.manifest_path.exists() or bool(ours)
 
-    def complete_manifest(self, settings: dict[str, object], sources: list[Source]) -> dict | None:
-        """The manifest of this very job when its settings, input sizes and files are as it says."""
+    def manifest_of_job(self, job: dict[str, object], sources: list[Source]) -> dict | None:
+        """The manifest of this very job (settings and input) when its files have the sizes it says;
+        their contents are not looked at."""
         manifest = read_manifest(self.manifest_path)
-        if manifest is None or manifest["settings"] != settings:
+        if manifest is None or any(manifest.get(name) != value for name, value in job.items()):
             return None
         sizes = [source.size_bytes for source in sources]
-        if [source["size_bytes"] for source in manifest["sources"]] != sizes:
-            return None
-        try:
-            is_whole = all(
-                (self.folder / name).stat().st_size == file["size_bytes"]
-                for name, file in manifest["files"].items()
-            )
-        except OSError:
-            return None
-        return manifest if is_whole else None
+        recorded = [source["size_bytes"] for source in manifest["sources"]]
+        return manifest if recorded == sizes else None
 
     def refuse_unless_free(self, sources: list[Source]) -> None:
         """Exit 2 when the folder holds anything but our inputs and an interrupted job of ours."""
@@ -107,7 +99,7 @@ class OutputFolder:
                 "name an empty folder or give --overwrite"
             )
         manifest = read_manifest(self.manifest_path)
-        was_interrupted = manifest is None and self._marker_path.exists()
+        was_interrupted = manifest is None and self._marker.exists() and not self._other_shard()
         if was_interrupted or not self._has_results():
             return
         state = (
@@ -118,23 +110,26 @@ class OutputFolder:
             "name another folder, or give --overwrite to replace them"
         )
 
+    def _other_shard(self) -> Path | None:
+        """One that is no share of a job of so many machines."""
+        share = "" if self.world == 1 else rf"\d{{3}}-of-{self.world:03d}_"
+        own = re.compile(rf"shard_{share}\d+\.h5")
+        return next((path for path in self._shards() if not own.fullmatch(path.name)), None)
+
     def refuse_other_divisions(self) -> None:
         """Shares of one job and of another do not mix, and no machine may remove another's."""
-        if self.world == 1:
-            return
-        own = re.compile(rf"shard_\d{{3}}-of-{self.world:03d}_\d+\.h5")
-        for path in self._shards():
-            if not own.fullmatch(path.name):
-                raise ArgumentError(
-                    f"--output {self.folder}: holds {path.parent.name}/{path.name}, which is not "
-                    f"of a job of {self.world} machines; name an empty folder"
-                )
+        path = None if self.world == 1 else self._other_shard()
+        if path is not None:
+            raise ArgumentError(
+                f"--output {self.folder}: holds {path.parent.name}/{path.name}, which is not "
+                f"of a job of {self.world} machines; name an empty folder"
+            )
 
     def begin(self, is_resumed: bool) -> None:
         """Leaves the marker, locked while this process lives; removes earlier results."""
         make_folder(self.folder)
         try:
-            self._lock()
+            self._marker.lock()
             self.manifest_path.unlink(missing_ok=True)
             (self.folder / MANIFEST).unlink(missing_ok=True)
             if not is_resumed:
@@ -148,7 +143,9 @@ class OutputFolder:
         self.journal_path.unlink(missing_ok=True)
         if self.world == 1:
             (self.folder / TOKENIZER).unlink(missing_ok=True)
-            for path in (*self.folder.glob("manifest.*-of-*.json"), *self._shards()):
+            journals = self.folder.glob(".journal.*-of-*.json")
+            pieces = self.folder.glob("manifest.*-of-*.json")
+            for path in (*journals, *pieces, *self._marker.of_other_jobs(), *self._shards()):
                 path.unlink()
         for path in self._shards():
             if path.name.startswith(self.shard_stem):
@@ -164,15 +161,6 @@ class OutputFolder:
         for path in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
             if self._share in path.name:
                 path.unlink()
-
-    def _lock(self) -> None:
-        self._marker = open(self._marker_path, "ab")
-        try:
-            fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PrepareError(
-                f"--output {self.folder}: another process is preparing this folder"
-            ) from None
 
     def write_tokenizer(self, contents: bytes) -> None:
         write_durably(self.folder / TOKENIZER, contents, self._share)
@@ -200,4 +188,4 @@ class OutputFolder:
         """What only an unfinished job needs."""
         self.remove_leftovers()
         self.journal_path.unlink(missing_ok=True)
-        self._marker_path.unlink(missing_ok=True)
+        self._marker.remove()

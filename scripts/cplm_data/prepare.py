@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from cplm_data.completeness import is_complete
 from cplm_data.conversations import ConversationSeries
 from cplm_data.corpus import Corpus
 from cplm_data.division import parts_of
@@ -22,7 +23,7 @@ from cplm_data.output import SPLITS, OutputFolder
 from cplm_data.progress import Progress
 from cplm_data.series import ShardSeries
 from cplm_data.shards import ShardProperties
-from cplm_data.source_hashes import SourceHashes, hash_of
+from cplm_data.source_hashes import SourceHashes
 from cplm_data.sources import Source
 from cplm_data.tokenizer import read_tokenizer_file, train_tokenizer
 from cplm_data.workers import WorkerPool, default_num_workers
@@ -52,9 +53,8 @@ class Preparation:
             "bytes": sum(size for _, size in files),
             "sha256": digest,
         }
-        self.journal = Journal(
-            self.output.journal_path, {"settings": self.settings, "input": self.input}
-        )
+        self.identity = {"settings": self.settings, "input": self.input}  # another job has another
+        self.journal = Journal(self.output.journal_path, self.identity)
 
     def read_sources(self) -> list[Source]:
         """Those that this machine reads something of."""
@@ -62,13 +62,8 @@ class Preparation:
         return [self.sources[index] for index in indices]
 
     def is_complete(self) -> bool:
-        sources = self.read_sources()
-        manifest = self.output.complete_manifest(self.settings, sources)
-        if manifest is None:
-            return False
-        self.progress.begin(f"comparing {len(sources)} files with the manifest")
-        recorded = [source["sha256"] for source in manifest["sources"]]
-        return recorded == [hash_of(source) for source in sources]
+        given = self.given_tokenizer
+        return is_complete(self.output, self.identity, self.read_sources(), given, self.progress)
 
     def _keys(self) -> Iterator[int]:
         """Of all documents of the whole input, which all machines read alike from its begin."""

@@ -7,6 +7,7 @@ special tokens that come out all the same (a tokenizer whose unknown token is it
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,7 +68,10 @@ def read_tokenizer_file(path: Path) -> bytes:
 class TextEncoder:
     """Texts -> ids without special tokens."""
 
-    def __init__(self, json_bytes: bytes, eos: str, name: str) -> None:
+    def __init__(
+        self, json_bytes: bytes, eos: str, name: str, *, requires_eos: bool = True
+    ) -> None:
+        """Without requires_eos, eos_id is None when the tokenizer has no such token."""
         self.json_bytes = json_bytes
         self.sha256 = hashlib.sha256(json_bytes).hexdigest()
         try:
@@ -83,24 +87,37 @@ class TextEncoder:
         if getattr(self._tokenizer.model, "dropout", None):
             self._tokenizer.model.dropout = None
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        if eos not in vocabulary:
+        if not vocabulary:
+            raise ArgumentError(f"{name}: its vocabulary is empty")
+        if requires_eos and eos not in vocabulary:
             raise ArgumentError(
                 f"{name}: the tokenizer has no token {eos!r}; name its end of document by --eos"
             )
-        self.eos_id: int = vocabulary[eos]
+        self.eos_id: int | None = vocabulary.get(eos)
         self.vocab_size: int = max(vocabulary.values()) + 1
         self.dtype = numpy.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self._is_forbidden = numpy.zeros(self.vocab_size, dtype=bool)
         self._is_forbidden[self._ids_never_in_text(description["model"], vocabulary)] = True
         self._cuts = [cut for cut in _CUTS if self._cuts_cleanly(cut)]
-        self.num_dropped_ids = 0
 
     def _ids_never_in_text(self, model: dict, vocabulary: dict[str, int]) -> list[int]:
         """Special tokens, but not the one for unknown text unless that is eos too."""
         added = self._tokenizer.get_added_tokens_decoder()
         special = {token_id for token_id, token in added.items() if token.special}
         unknown = model.get("unk_id", vocabulary.get(model.get("unk_token") or ""))
-        return sorted(special - {unknown} | {self.eos_id})
+        return sorted(special - {unknown} | ({self.eos_id} - {None}))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def encode_with_special_tokens(self, text: str) -> list[int]:
+        """The ids of one text in which what spells a special token is that token."""
+        self._tokenizer.encode_special_tokens = False
+        try:
+            return self._ids(text)
+        finally:
+            self._tokenizer.encode_special_tokens = True
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -129,9 +146,16 @@ class TextEncoder:
 
     def encode(self, texts: list[str]) -> list[numpy.ndarray]:
         """One array of ids a text, in the dtype of the shards, without eos."""
+        return self.encode_and_count(texts)[0]
+
+    def encode_and_count(self, texts: list[str]) -> tuple[list[numpy.ndarray], int]:
+        """Also how many ids of special tokens were dropped."""
         pieces = [self._pieces(text) for text in texts]
         flat = [piece for of_text in pieces for piece in of_text]
-        arrays = iter(self._encode_pieces(flat))
+        with_special = self._encode_pieces(flat)
+        allowed = [self._allowed(ids) for ids in with_special]
+        num_dropped = sum(ids.size for ids in with_special) - sum(ids.size for ids in allowed)
+        arrays = iter(allowed)
         return [
             (
                 next(arrays)
@@ -139,7 +163,7 @@ class TextEncoder:
                 else numpy.concatenate([next(arrays) for _ in of_text])
             )
             for of_text in pieces
-        ]
+        ], num_dropped
 
     def _encode_pieces(self, pieces: list[str]) -> list[numpy.ndarray]:
         arrays: list[numpy.ndarray] = []
@@ -151,16 +175,18 @@ class TextEncoder:
             encodings = self._tokenizer.encode_batch_fast(
                 pieces[begin:end], add_special_tokens=False
             )
-            arrays += [self._allowed(numpy.array(one.ids, dtype=self.dtype)) for one in encodings]
+            arrays += [_array(one.ids, self.dtype) for one in encodings]
             begin, num_characters = end, 0
         return arrays
 
     def _allowed(self, ids: numpy.ndarray) -> numpy.ndarray:
         forbidden = self._is_forbidden[ids]
-        if not forbidden.any():
-            return ids
-        self.num_dropped_ids += int(forbidden.sum())
-        return ids[~forbidden]
+        return ids[~forbidden] if forbidden.any() else ids
+
+
+def _array(ids: list[int], dtype: numpy.dtype) -> numpy.ndarray:
+    """struct takes a list into bytes three times as fast as numpy does."""
+    return numpy.frombuffer(struct.pack(f"<{len(ids)}{dtype.char}", *ids), dtype=dtype)
 
 
 def _with_special_eos(description: object, eos: str) -> object:

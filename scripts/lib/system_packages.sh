@@ -3,6 +3,7 @@
 # installs the rest by apt. Sourced after steps.sh and install.sh.
 
 packages_file=$root/third_party/debian-packages.txt
+browser_file=$root/third_party/debian-browser.txt
 
 installed_version() {
   dpkg-query -W -f '${db:Status-Status} ${Version}\n' "$1" 2>/dev/null | sed -n 's/^installed //p' || true
@@ -26,10 +27,10 @@ first_alternative() {
   return 1
 }
 
-# The lines of the packages file that nothing installed satisfies.
+# unmet_packages FILE: the lines of it that nothing installed satisfies.
 unmet_packages() {
   local line
-  sed -e 's/#.*//' -e '/^ *$/d' "$packages_file" | while read -r line; do
+  sed -e 's/#.*//' -e '/^ *$/d' "$1" | while read -r line; do
     first_alternative installed_version "$line" >/dev/null || printf '%s\n' "$line"
   done
 }
@@ -99,12 +100,40 @@ set_up_system_packages() {
     return
   fi
   local unmet=("$@")
-  mapfile -t -O $# unmet < <(unmet_packages)
+  mapfile -t -O $# unmet < <(unmet_packages "$packages_file")
   if [ ${#unmet[@]} -eq 0 ]; then
     say "system packages: all there"
     return
   fi
   install_packages "${unmet[@]}"
-  mapfile -t unmet < <(unmet_packages)
+  mapfile -t unmet < <(unmet_packages "$packages_file")
   [ ${#unmet[@]} -eq 0 ] || fail "still not installed after apt-get install: ${unmet[*]}"
+}
+
+can_be_root() { [ "$EUID" -eq 0 ] || sudo -n true 2>/dev/null; }
+
+# A browser is for tests alone, which are skipped without one: where it is not to be had, set-up goes on.
+set_up_browser() {
+  local unmet without="tests of the explain page will be skipped"
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    say "browser: no apt to install it by; tests of the explain page look for Chromium"
+    return
+  fi
+  unmet=$(unmet_packages "$browser_file")
+  if [ -z "$unmet" ]; then
+    say "browser: there"
+  elif ! can_be_root; then
+    say "browser: no rights to install it; $without"
+  elif [ -z "$(first_alternative offered_version "$unmet")" ] && ! refreshed_offer "$unmet"; then
+    say "browser: apt offers no '$unmet'; $without"
+  else
+    require_disk / 1
+    install_packages "$unmet"
+  fi
+}
+
+# Whether apt offers a line once its lists are refreshed.
+refreshed_offer() {
+  apt update >"$log_folder/apt-update.log" 2>&1 </dev/null || true
+  first_alternative offered_version "$1" >/dev/null
 }

@@ -1,16 +1,12 @@
 // Files that appear whole or not at all: write aside, fsync, rename, fsync the folder. Every
 // system error becomes one line with the path and the reason.
 #include <fcntl.h>
-#include <glob.h>
-#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -138,41 +134,6 @@ void make_folders(const fs::path& path) {
   if (error) throw_system_error("make folder", path, error.value());
   // create_directories is silent about a plain file that already has the name.
   if (!fs::is_directory(path)) throw_system_error("make folder", path, ENOTDIR);
-}
-
-fs::path expand_tilde(const std::string& path) {
-  if (path != "~" && !path.starts_with("~/")) return path;
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home == '\0') {
-    const passwd* user = ::getpwuid(::getuid());
-    home = user != nullptr ? user->pw_dir : nullptr;
-  }
-  CPLM_CHECK(home != nullptr, "cannot find the home folder of ", path,
-             ": HOME is not set; write the whole path");
-  return home + path.substr(1);
-}
-
-std::vector<fs::path> glob_paths(const std::string& pattern) {
-  static thread_local std::string failed_path;
-  static thread_local int failed_error;
-  failed_error = 0;
-  // An unreadable folder must not look like an empty one: the run would miss part of its data.
-  const auto on_error = [](const char* path, int error) -> int {
-    if (error == ENOENT || error == ENOTDIR) return 0;
-    failed_path = path;
-    failed_error = error;
-    return 1;
-  };
-  glob_t found{};
-  const int status = ::glob(pattern.c_str(), GLOB_TILDE | GLOB_NOSORT, on_error, &found);
-  std::vector<fs::path> paths;
-  if (status == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  if (status == GLOB_NOSPACE) throw Error(str("cannot expand ", pattern, ": out of memory"));
-  if (failed_error != 0) throw_system_error("read folder", failed_path, failed_error);
-  std::sort(paths.begin(), paths.end(),
-            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
-  return paths;
 }
 
 struct CheckedFile::Hash {

@@ -21,7 +21,6 @@ struct Setting {
 constexpr Setting kUnbuilt[] = {
     {"model.backbone: recurrent (linear_attention layers)",
      [](const Config& c) { return has_layer(c, LayerKind::kLinear); }},
-    {"model.rope_scaling: YaRN", [](const Config& c) { return c.model.rope_scaling.has_value(); }},
     {"validation.tasks: evaluations during training",
      [](const Config& c) { return !c.validation.tasks.empty(); }},
 };
@@ -42,6 +41,8 @@ constexpr Setting kUnused[] = {
     {"model.copy.include_current: unused with model.head: vanilla", is_vanilla},
     {"model.copy.rope: unused with model.head: vanilla", is_vanilla},
     {"model.copy.qk_norm: unused with model.head: vanilla", is_vanilla},
+    {"model.rope_scaling: unused without a full_attention layer",
+     [](const Config& c) { return c.model.rope_scaling && !has_layer(c, LayerKind::kFull); }},
     {"model.sliding_window: unused without a sliding_attention layer", has_no_window},
     {"model.full_attention_every: unused unless model.backbone is hybrid", is_no_hybrid},
     {"data.train weight: unused with one source",

@@ -76,7 +76,7 @@ struct Fields<RopeScalingConfig> {
   using C = RopeScalingConfig;
   static constexpr auto list = std::make_tuple(
       field("rope_type", &C::rope_type, {.choices = "yarn"}, "", "how positions are stretched"),
-      field("factor", &C::factor, {.min = 1, .required = true}, "",
+      field("factor", &C::factor, {.min = 1, .max = 1e6, .required = true}, "",
             "longest context / original_max_position_embeddings"),
       field("original_max_position_embeddings", &C::original_max_position_embeddings, kSize,
             "tokens", "the context that the weights were trained with"));
@@ -110,7 +110,8 @@ struct Fields<ModelConfig> {
       field("intermediate_size", &C::intermediate_size, kSize, "", "width of the MLP"),
       field("rope_theta", &C::rope_theta, {.min = 0, .above_min = true}, "",
             "base of the rotary frequencies"),
-      field("rope_scaling", &C::rope_scaling, kAny, "", "YaRN, or null"),
+      field("rope_scaling", &C::rope_scaling, kAny, "",
+            "YaRN of the full layers, or null; sliding layers and the copy head stay unscaled"),
       field("rms_norm_eps", &C::rms_norm_eps, {.min = 0, .above_min = true}, "",
             "added to the mean square"),
       field("initializer_range", &C::initializer_range, {.min = 0}, "",

@@ -14,6 +14,7 @@ class Validator {
   void run() {
     check_missing();
     check_heads();
+    check_rope();
     resolve_layers();
     check_batch();
     check_mixture();
@@ -50,6 +51,13 @@ class Validator {
       fail("model.num_key_value_heads",
            str("expected a divisor of model.num_attention_heads (", heads, "), found ", groups));
     }
+  }
+
+  void check_rope() const {
+    if (!model_.rope_scaling || model_.rope_theta > 1) return;
+    fail("model.rope_theta", str("expected above 1 with model.rope_scaling, whose frequencies are "
+                                 "its powers, found ",
+                                 format_double(model_.rope_theta)));
   }
 
   void resolve_layers() {

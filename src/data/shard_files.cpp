@@ -42,13 +42,16 @@ std::vector<fs::path> shards_below(const fs::path& folder) {
   return shards;
 }
 
-// Patterns the shell did not expand are expanded here; a name that is there stands for itself, also
-// with brackets in it.
+// Patterns the shell did not expand are expanded here.
 std::vector<fs::path> shards_named_by(const std::string& pattern) {
   std::vector<fs::path> matches = {expand_tilde(pattern)}, shards;
   std::error_code unreachable;  // then opening it says why
   if (!fs::exists(matches.front(), unreachable) && !unreachable) matches = glob_paths(pattern);
-  if (matches.empty()) throw Error(pattern + ": no such file", ExitCode::kBadData);
+  if (matches.empty()) {
+    throw Error(str(pattern, ": no such file or folder, and none matches (seen from ",
+                    fs::current_path().string(), "); correct the path"),
+                ExitCode::kBadData);
+  }
   for (const fs::path& match : matches) {
     const std::vector<fs::path> found =
         is_folder(match) ? shards_below(match) : std::vector<fs::path>{match};

@@ -154,6 +154,17 @@ class FolderAside {
   fs::path path_;
 };
 
+// Held while the folder is made, so that two calls do not make it at once.
+FileLock lock_beside(const fs::path& output) {
+  try {
+    make_folders(output.parent_path());
+    return FileLock(output.parent_path() / str(".", output.filename().string(), ".lock"));
+  } catch (const Error& error) {
+    throw Error(str("--output ", output.string(), ": ", error.what(), "; try another folder"),
+                error.code());
+  }
+}
+
 void require_unused(const fs::path& output) {
   std::error_code error;
   if (!fs::exists(output, error) || (fs::is_directory(output) && fs::is_empty(output))) return;
@@ -214,11 +225,10 @@ void make_synthetic(const SyntheticOptions& options, const ShardProgress& on_pro
   fs::path output = fs::absolute(expand_tilde(options.output.string())).lexically_normal();
   if (!output.has_filename()) output = output.parent_path();  // DIR/
   require_unused(output);
-  make_folders(output.parent_path());
-  const std::string hidden = "." + output.filename().string();
-  FileLock lock(output.parent_path() / (hidden + ".lock"));
+  FileLock lock = lock_beside(output);
   try {
-    const FolderAside aside(output.parent_path() / (hidden + ".unfinished"));
+    const FolderAside aside(output.parent_path() /
+                            str(".", output.filename().string(), ".unfinished"));
     SetWriter(maker, aside.path(), on_progress).write();
     require_unused(output);
     rename_durable(aside.path(), output);

@@ -20,11 +20,16 @@ Backbone::Backbone(ParameterStore& store, const ModelConfig& config)
   norm_ = store.add({{"model.norm.weight", {config.hidden_size}, Init::kOne}});
 }
 
-const ops::RopeTable& Backbone::rope(int64_t num_positions, const at::TensorOptions& options) {
-  if (!rope_.cos.defined() || rope_.cos.size(0) < num_positions) {
+const LayerRope& Backbone::rope(int64_t num_positions, const at::TensorOptions& options) {
+  if (!rope_.full.cos.defined() || rope_.full.cos.size(0) < num_positions) {
     // Twice the last: decoding asks for one position more each time.
-    num_positions = std::max(num_positions, rope_.cos.defined() ? 2 * rope_.cos.size(0) : 0);
-    rope_ = ops::rope_table(num_positions, config_.head_dim(), config_.rope_theta, options);
+    const int64_t last = rope_.full.cos.defined() ? rope_.full.cos.size(0) : 0;
+    num_positions = std::max(num_positions, 2 * last);
+    const int64_t width = config_.head_dim();
+    rope_.sliding = ops::rope_table(num_positions, width, config_.rope_theta, options);
+    rope_.full = config_.rope_scaling ? ops::rope_table(num_positions, width, config_.rope_theta,
+                                                        options, config_.rope_scaling)
+                                      : rope_.sliding;
   }
   return rope_;
 }
@@ -67,9 +72,13 @@ at::Tensor Backbone::decode(const at::Tensor& ids, DecodePass& pass,
                             const std::vector<std::unique_ptr<DecodeCache>>& caches) {
   const profile::Section section(profile::Axis::kPart, "backbone");
   at::Tensor x = ops::embedding(store_[embedding_].value, ids);
-  const ops::RopeTable& table = rope(pass.longest(), x.options());
-  pass.context.rope = {table.cos.index_select(0, pass.positions),
-                       table.sin.index_select(0, pass.positions)};
+  const auto rows = [&](const ops::RopeTable& table) {
+    return ops::RopeTable{table.cos.index_select(0, pass.positions),
+                          table.sin.index_select(0, pass.positions)};
+  };
+  const LayerRope& table = rope(pass.longest(), x.options());
+  pass.context.rope.full = rows(table.full);
+  pass.context.rope.sliding = config_.rope_scaling ? rows(table.sliding) : pass.context.rope.full;
   for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].decode(x, pass, *caches[i]);
   return ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, pass.context.ops).y;
 }

@@ -33,12 +33,12 @@ class Backbone {
 
  private:
   bool keeps_all(size_t layer, const ModelOptions& options) const;
-  const ops::RopeTable& rope(int64_t num_positions, const at::TensorOptions& options);
+  const LayerRope& rope(int64_t num_positions, const at::TensorOptions& options);
   ParameterStore& store_;
   ModelConfig config_;
   size_t embedding_ = 0, norm_ = 0;
   std::vector<Block> blocks_;
-  ops::RopeTable rope_;  // for the longest sequence so far
+  LayerRope rope_;  // for the longest sequence so far
 };
 
 }  // namespace cplm

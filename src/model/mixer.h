@@ -10,9 +10,15 @@
 
 namespace cplm {
 
+// Rotary tables of at least T positions; rope_scaling is for full layers alone.
+struct LayerRope {
+  ops::RopeTable full, sliding;
+  const ops::RopeTable& of_window(int64_t window) const { return window == 0 ? full : sliding; }
+};
+
 // What all layers of one pass share.
 struct SequenceContext {
-  ops::RopeTable rope;  // at least T positions
+  LayerRope rope;
   ops::DocumentStarts document_start;
   OpsKind ops = OpsKind::kFused;
   bool deterministic = true;

@@ -34,7 +34,8 @@ class AttentionMixer : public Mixer {
     auto kept = std::make_unique<AttentionSaved>();
     kept->qkv = ops::linear(x, store_.stacked_value(qkv_, 3))
                     .view({batch, positions, heads_ + 2 * key_heads_, head_dim_});
-    ops::rope_(rotated(kept->qkv), context.rope, ops::RopeDirection::kForward, context.ops);
+    ops::rope_(rotated(kept->qkv), context.rope.of_window(window_), ops::RopeDirection::kForward,
+               context.ops);
     kept->result = ops::attention(input(*kept, context), context.ops);
     at::Tensor y = ops::linear(kept->result.out.view({batch, positions, heads_ * head_dim_}),
                                store_[out_].value);
@@ -54,7 +55,8 @@ class AttentionMixer : public Mixer {
     ops::attention_backward(input(kept, context), kept.result, dout, queries(dqkv), keys(dqkv),
                             values(dqkv), context.ops);
     saved.reset();
-    ops::rope_(rotated(dqkv), context.rope, ops::RopeDirection::kInverse, context.ops);
+    ops::rope_(rotated(dqkv), context.rope.of_window(window_), ops::RopeDirection::kInverse,
+               context.ops);
     const at::Tensor flat = dqkv.flatten(2);
     ops::add_linear_weight_grad(flat, x, store_.stacked_grad(qkv_, 3));
     return ops::linear_input_grad(flat, store_.stacked_value(qkv_, 3));
@@ -69,7 +71,8 @@ class AttentionMixer : public Mixer {
                     DecodeCache& cache) const override {
     const at::Tensor qkv = ops::linear(x, store_.stacked_value(qkv_, 3))
                                .view({1, x.size(1), heads_ + 2 * key_heads_, head_dim_});
-    ops::rope_(rotated(qkv), pass.context.rope, ops::RopeDirection::kForward, pass.context.ops);
+    ops::rope_(rotated(qkv), pass.context.rope.of_window(window_), ops::RopeDirection::kForward,
+               pass.context.ops);
     const at::Tensor out = static_cast<AttentionCache&>(cache).attend(
         queries(qkv).squeeze(0), keys(qkv).squeeze(0), values(qkv).squeeze(0), pass);
     return ops::linear(out.view({1, x.size(1), heads_ * head_dim_}), store_[out_].value);

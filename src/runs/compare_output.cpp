@@ -4,11 +4,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/python_script.h"
 #include "cplm/base.h"
 #include "cplm/runs.h"
 #include "runs/json_number.h"
 #include "runs/metric_fields.h"
-#include "runs/python_script.h"
 
 namespace cplm {
 namespace {

@@ -1,6 +1,8 @@
 // RoPE: values at small and large positions, the inverse as its backward, strided rows.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "cplm/base.h"
 #include "cplm/ops.h"
 #include "reference/paper.h"
@@ -76,6 +78,90 @@ TEST_P(Rope, TouchesNothingBetweenTheRows) {
   for (const int64_t outside : {int64_t{0}, int64_t{kHeads + 1}}) {
     EXPECT_TRUE(close(values(wide.select(2, outside)), std::vector<double>(2 * 7 * 4, 5.0), 0.0));
   }
+}
+
+struct YarnNumbers {
+  double theta;
+  int64_t length, head_dim;
+  double factor, attention_factor;
+  std::vector<double> frequency;
+};
+
+// transformers 5.20's ROPE_INIT_FUNCTIONS["yarn"], which computes in float32.
+const std::vector<YarnNumbers>& yarn_numbers() {
+  static const std::vector<YarnNumbers> all = {
+      {1e4,
+       4096,
+       64,
+       4.0,
+       1.138629436111989,
+       {1.0,
+        0.749894202,
+        0.562341332,
+        0.421696514,
+        0.316227764,
+        0.237137362,
+        0.177827939,
+        0.133352146,
+        0.100000001,
+        0.0749894157,
+        0.0562341288,
+        0.039736785,
+        0.0279739965,
+        0.0196094345,
+        0.0136790723,
+        0.00948851742,
+        0.00653846189,
+        0.00447052345,
+        0.00302799162,
+        0.0020273868,
+        0.00133788679,
+        0.000866463524,
+        0.000547162897,
+        0.000333380362,
+        0.000250000012,
+        0.000187473546,
+        0.000140585325,
+        0.000105424122,
+        7.90569466e-05,
+        5.92843462e-05,
+        4.44569851e-05,
+        3.33380376e-05}},
+      {1e4, 2048, 8, 2.0, 1.0693147180559945, {1.0, 0.100000001, 0.00749999983, 0.000500000024}},
+      {100.0, 40, 4, 4.0, 1.138629436111989, {1.0, 0.0250000004}},
+      {1e5, 2048, 8, 8.0, 1.2079441541679836, {1.0, 0.0398325063, 0.00131761574, 2.22284925e-05}},
+  };
+  return all;
+}
+
+TEST_P(Rope, YarnEqualsTransformers) {
+  for (const YarnNumbers& yarn : yarn_numbers()) {
+    const RopeScalingConfig scaling{"yarn", yarn.factor, yarn.length};
+    const auto options = at::TensorOptions().dtype(at::kDouble);
+    const ops::RopeTable angles = ops::rope_table(2, yarn.head_dim, yarn.theta, options, scaling);
+    const std::vector<double> cos = values(angles.cos.select(0, 1)),
+                              sin = values(angles.sin.select(0, 1));
+    ASSERT_EQ(cos.size(), yarn.frequency.size());
+    for (size_t i = 0; i < cos.size(); ++i) {
+      EXPECT_NEAR(std::hypot(cos[i], sin[i]), yarn.attention_factor, 1e-12);
+      EXPECT_NEAR(std::atan2(sin[i], cos[i]) / yarn.frequency[i], 1, 1e-6) << "pair " << i;
+    }
+  }
+}
+
+TEST_P(Rope, YarnEqualsTheReferenceFarOut) {
+  const Shape shape{1, 700, kHeads, 16};
+  Random random(5);
+  const std::vector<double> start = rounded(random.normals(700 * kHeads * 16), GetParam());
+  const at::Tensor x = tensor(start, shape, GetParam());
+  const auto options = at::TensorOptions().dtype(GetParam().dtype).device(GetParam().device);
+  ops::rope_(x, ops::rope_table(700, 16, kTheta, options, RopeScalingConfig{"yarn", 8.0, 600}),
+             ops::RopeDirection::kForward, GetParam().path);
+  std::vector<double> turned = start;
+  for (size_t i = 0; i < turned.size(); i += 16) {
+    reference::rotate(turned.data() + i, 16, i / (kHeads * 16), kTheta, {8.0, 600});
+  }
+  EXPECT_TRUE(close(values(x), turned, GetParam().value));
 }
 
 TEST_P(Rope, RefusesAnOddHeadSize) { EXPECT_THROW(table(4, 5, GetParam()), Error); }

@@ -164,9 +164,49 @@ def test_what_does_not_belong_together_is_not_merged(tmp_path, capsys):
     piece = out / "manifest.001-of-003.json"
     piece.write_bytes(piece.read_bytes().replace(b'"eos": "<', b'"eos": "['))
     code, line = merge_failure(out, capsys)
-    assert code == BAD_DATA and "its settings differ from those of the first machine" in line
+    assert code == BAD_DATA and "rank 1 had other settings than ranks 0 and 2 (eos: " in line
     code, line = merge_failure(tmp_path / "in", capsys)
     assert code == ARGUMENTS and "expected the manifest pieces of one job, found none" in line
+
+
+@pytest.mark.parametrize(
+    "odd, expected",
+    [
+        ([1], "rank 1 had other input files than ranks 0 and 2 (files: 2 instead of 5)"),
+        ([0], "rank 0 had other input files than ranks 1 and 2 (files: 2 instead of 5)"),
+        ([0, 2], "rank 1 had other input files than ranks 0 and 2 (files: 5 instead of 2)"),
+    ],
+)
+def test_machines_with_other_inputs_are_named_and_run_again(tmp_path, odd, expected):
+    inputs = [tmp_path / "most", tmp_path / "few"]
+    write_texts(inputs[0], sample_texts(5))
+    write_texts(inputs[1], sample_texts(2))
+    tokenizer = small_tokenizer(tmp_path)
+    out = tmp_path / "out"
+    results = []
+    for rank in range(3):
+        corpus = inputs[rank in odd]
+        arguments = ("--rank", rank, "--world", 3)
+        results.append(prepare(corpus, out, *arguments, tokenizer=tokenizer))
+    assert [result.returncode for result in results] == [0, 0, BAD_DATA]
+    assert expected in results[2].stderr and "again with --overwrite" in results[2].stderr
+    for rank in odd:
+        arguments = ("--rank", rank, "--world", 3)
+        refused = prepare(inputs[0], out, *arguments, tokenizer=tokenizer)
+        assert refused.returncode == ARGUMENTS and "give --overwrite" in refused.stderr
+        last = prepare(inputs[0], out, *arguments, "--overwrite", tokenizer=tokenizer)
+    assert last.returncode == 0, last.stderr
+    prepare_shares(inputs[0], tmp_path / "right", 3, tokenizer=tokenizer)
+    assert file_bytes(out) == file_bytes(tmp_path / "right")
+
+
+def test_a_damaged_piece_is_named(tmp_path, capsys):
+    corpus = write_corpus(tmp_path / "in")
+    prepare_shares(corpus, tmp_path / "out", 2, tokenizer=small_tokenizer(tmp_path))
+    piece = tmp_path / "out" / "manifest.001-of-002.json"
+    piece.write_bytes(piece.read_bytes().replace(b'"versions"', b'"persons"'))
+    code, line = merge_failure(tmp_path / "out", capsys)
+    assert code == BAD_DATA and "manifest.001-of-002.json: damaged; run that" in line
 
 
 def test_shares_of_different_divisions_do_not_mix(tmp_path):

@@ -137,3 +137,26 @@ def test_unknown_arguments_are_refused_before_anything_is_done(name: str) -> Non
     assert result.returncode == 2
     assert result.stderr == f"scripts/{name}: unknown argument '--gpu'; see scripts/{name} --help\n"
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("installed", "offered", "said"),
+    [
+        ("150", "", "browser: there"),
+        ("", "", "browser: apt offers no 'chromium-headless-shell 123 | chromium 123'; tests"),
+        ("100", "100", "browser: apt offers no"),
+        ("", "150", "installing chromium-headless-shell 123 | chromium 123"),
+    ],
+)
+@pytest.mark.skipif(shutil.which("dpkg") is None, reason="compares versions with dpkg")
+def test_a_browser_is_installed_where_there_is_one(installed: str, offered: str, said: str, tmp_path: Path) -> None:
+    result = shell(
+        f"log_folder='{tmp_path}'\n"
+        f"installed_version() {{ [ $1 = chromium ] && echo {installed} || true; }}\n"
+        f"offered_version() {{ [ $1 = chromium ] && echo {offered} || true; }}\n"
+        "apt() { :; }; can_be_root() { :; }\n"
+        "install_packages() { say \"installing $*\"; }\n"
+        "set_up_browser"
+    )
+    assert result.returncode == 0, result.stderr
+    assert said in result.stdout

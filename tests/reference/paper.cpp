@@ -22,9 +22,9 @@ void add(Matrix& x, const Matrix& y) {
   for (size_t i = 0; i < x.data.size(); ++i) x.data[i] += y.data[i];
 }
 
-void rotate_heads(Matrix& x, size_t head_dim, double theta) {
+void rotate_heads(Matrix& x, size_t head_dim, double theta, const Yarn& yarn = {}) {
   for (size_t t = 0; t < x.rows; ++t) {
-    for (size_t c = 0; c < x.cols; c += head_dim) rotate(x.row(t) + c, head_dim, t, theta);
+    for (size_t c = 0; c < x.cols; c += head_dim) rotate(x.row(t) + c, head_dim, t, theta, yarn);
   }
 }
 
@@ -34,8 +34,9 @@ Matrix attention_layer(const Settings& s, const Weights& w, const std::string& p
   Matrix q = linear(x, w.at(prefix + "q_proj.weight"));
   Matrix k = linear(x, w.at(prefix + "k_proj.weight"));
   const Matrix v = linear(x, w.at(prefix + "v_proj.weight"));
-  rotate_heads(q, heads.dim, s.rope_theta);
-  rotate_heads(k, heads.dim, s.rope_theta);
+  const Yarn yarn = window == 0 ? s.yarn : Yarn{};
+  rotate_heads(q, heads.dim, s.rope_theta, yarn);
+  rotate_heads(k, heads.dim, s.rope_theta, yarn);
   return linear(attention(q, k, v, heads, window, document_start), w.at(prefix + "o_proj.weight"));
 }
 

@@ -28,8 +28,12 @@ struct Matrix {
 Matrix linear(const Matrix& x, const std::vector<double>& weight);
 // x / sqrt(mean(x^2) + eps), times weight unless it is empty.
 Matrix rms_norm(const Matrix& x, const std::vector<double>& weight, double eps);
+// YaRN; factor 0: none.
+struct Yarn {
+  double factor = 0, original_length = 0;
+};
 // Half rotation of one head at one position.
-void rotate(double* head, size_t head_dim, size_t position, double theta);
+void rotate(double* head, size_t head_dim, size_t position, double theta, const Yarn& yarn = {});
 double silu(double x);
 double log_sum_exp(const std::vector<double>& x);  // -inf for none
 std::vector<double> softmax(const std::vector<double>& x);
@@ -63,6 +67,7 @@ struct Settings {
   double rope_theta = 1e4, eps = 1e-5;
   bool tied = true;
   std::vector<size_t> windows;  // one a layer; 0: full attention
+  Yarn yarn;                    // of the full layers
   bool copy_head = true, include_current = true, copy_rope = false, copy_qk_norm = false;
 };
 using Weights = std::map<std::string, std::vector<double>>;  // Hugging Face names

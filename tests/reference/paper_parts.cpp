@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <stdexcept>
 
 #include "reference/paper.h"
@@ -49,14 +50,38 @@ Matrix rms_norm(const Matrix& x, const std::vector<double>& weight, double eps) 
   return y;
 }
 
-void rotate(double* head, size_t head_dim, size_t position, double theta) {
+namespace {
+
+// The dimension whose pair turns `turns` times within the original length (PROTOCOLS.md 2.4).
+double yarn_dim(double turns, double head_dim, double theta, const Yarn& yarn) {
+  return head_dim * std::log(yarn.original_length / (2 * std::numbers::pi * turns)) /
+         (2 * std::log(theta));
+}
+
+double yarn_frequency(double frequency, double pair, double head_dim, double theta,
+                      const Yarn& yarn) {
+  double low = std::floor(yarn_dim(32, head_dim, theta, yarn));
+  double high = std::ceil(yarn_dim(1, head_dim, theta, yarn));
+  if (low < 0) low = 0;
+  if (high > head_dim - 1) high = head_dim - 1;
+  if (low == high) high += 0.001;
+  const double ramp = std::min(1.0, std::max(0.0, (pair - low) / (high - low)));
+  return frequency * (1 - ramp) + frequency / yarn.factor * ramp;
+}
+
+}  // namespace
+
+void rotate(double* head, size_t head_dim, size_t position, double theta, const Yarn& yarn) {
   const size_t half = head_dim / 2;
+  const double scale = yarn.factor == 0 ? 1 : 0.1 * std::log(yarn.factor) + 1;
   for (size_t i = 0; i < half; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
-    const double angle = static_cast<double>(position) / std::pow(theta, exponent);
+    const auto pair = static_cast<double>(i), width = static_cast<double>(head_dim);
+    double frequency = std::pow(theta, -2 * pair / width);
+    if (yarn.factor != 0) frequency = yarn_frequency(frequency, pair, width, theta, yarn);
+    const double angle = static_cast<double>(position) * frequency;
     const double first = head[i], second = head[half + i];
-    head[i] = first * std::cos(angle) - second * std::sin(angle);
-    head[half + i] = second * std::cos(angle) + first * std::sin(angle);
+    head[i] = scale * (first * std::cos(angle) - second * std::sin(angle));
+    head[half + i] = scale * (second * std::cos(angle) + first * std::sin(angle));
   }
 }
 

@@ -123,6 +123,10 @@ reference::Settings settings_of(const ModelConfig& config) {
   s.mlp = size(config.intermediate_size);
   s.rope_theta = config.rope_theta;
   s.eps = config.rms_norm_eps;
+  if (config.rope_scaling) {
+    s.yarn = {config.rope_scaling->factor,
+              static_cast<double>(config.rope_scaling->original_max_position_embeddings)};
+  }
   s.tied = config.tie_word_embeddings;
   for (const LayerKind kind : config.layer_types) {
     s.windows.push_back(kind == LayerKind::kFull ? 0 : size(config.sliding_window));

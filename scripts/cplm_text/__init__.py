@@ -1,0 +1,1 @@
+"""Token ids back to text, for scripts/tokenizer_service.py."""
