@@ -135,6 +135,9 @@ class LanguageModel {
   // P(v) of positions [begin, end) of one sequence, [end - begin, V], accumulation dtype.
   at::Tensor distribution(const at::Tensor& hidden, const ModelInput& input, int64_t sequence,
                           int64_t begin, int64_t end, CopyMode mode);
+  // For cplm/decode.h.
+  Backbone& backbone() { return *backbone_; }
+  Head& head() { return *head_; }
 
  private:
   ModelConfig config_;

@@ -116,8 +116,9 @@ void swiglu_backward_(const at::Tensor& dact, const at::Tensor& gate_up, OpsKind
 // sqrt(C)) v_j. Costs what the window costs: no T x T tensor and no full mask is made.
 struct AttentionInput {
   at::Tensor q;     // [B, T, H, C], last dimension contiguous
-  at::Tensor k, v;  // [B, T, K, C]; query head h reads key head h / (H/K)
-  DocumentStarts document_start;
+  at::Tensor k, v;  // [B, T, K, C]; query head h reads key head h / (H/K). In a forward alone they
+                    // may be longer, [B, S, K, C]: the queries are the last T of S positions
+  DocumentStarts document_start;  // only where S = T
   int64_t window = 0;
   bool deterministic = true;  // false: the backward may add in any order, where that is faster
 };
@@ -132,6 +133,20 @@ AttentionResult attention(const AttentionInput& input, OpsKind path);
 void attention_backward(const AttentionInput& input, const AttentionResult& result,
                         const at::Tensor& dout, const at::Tensor& dq, const at::Tensor& dk,
                         const at::Tensor& dv, OpsKind path);
+
+// Keys [begin_r, end_r) that row r may see or point at, int32 [R] each; begin undefined: 0. None
+// where begin_r >= end_r.
+struct KeyRange {
+  at::Tensor begin, end;
+};
+// One new query a sequence against its cache, a ring: position p stands in slot p mod S. Row r sees
+// the positions of its range, at most S of them. 0 where the range is empty.
+struct DecodeAttentionInput {
+  at::Tensor q;             // [R, H, C]
+  at::Tensor keys, values;  // [R, K, S, C], last dimension contiguous
+  KeyRange range;
+};
+at::Tensor decode_attention(const DecodeAttentionInput& input, OpsKind path);  // [R, H, C]
 
 // ---- Copy-Paste scores
 // The most that a tile of scores and its gradient take on a GPU: enough blocks for every
@@ -233,11 +248,6 @@ LossRows linear_cross_entropy_forward_backward(const LinearCrossEntropyInput& in
                                                OpsKind path);
 
 // ---- decoding and whole distributions
-// Keys [begin_r, end_r) that row r may point at, int32 [R] each; begin undefined: 0. None where
-// begin_r >= end_r.
-struct KeyRange {
-  at::Tensor begin, end;
-};
 struct DecodeScores {
   at::Tensor scores;       // a_j [R, S] accumulation dtype; anything outside the range
   at::Tensor context_lse;  // M [R]; -inf where the range is empty

@@ -1,5 +1,5 @@
 """What a worker does with a batch: parse, filter, tokenize. The same batch gives the same result
-in every process, so the number of workers changes nothing."""
+in every process and thread, so the number of workers changes nothing."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -82,7 +82,7 @@ class EncodingPlan:
     def text_encoder(self) -> TextEncoder:
         return TextEncoder(self.tokenizer_json, self.eos, self.tokenizer_name)
 
-    def batch_encoder(self, text_encoder: TextEncoder) -> "TextBatchEncoder | ChatBatchEncoder":
+    def batch_encoder(self, text_encoder: TextEncoder) -> "BatchEncoder":
         if self.sequence_length is None:
             return TextBatchEncoder(self.selection, text_encoder)
         return ChatBatchEncoder(self.selection, text_encoder, self.eos, self.sequence_length)
@@ -97,8 +97,7 @@ class TextBatchEncoder:
     def encode(self, raw: RawBatch) -> EncodedBatch:
         rejections = Rejections()
         accepted = list(self._selection.texts(raw, rejections))
-        dropped_before = self._encoder.num_dropped_ids
-        arrays = self._encoder.encode([one.text for one in accepted])
+        arrays, num_dropped = self._encoder.encode_and_count([one.text for one in accepted])
         with_eos = [part for ids in arrays for part in (ids, self._eos)]
         return EncodedBatch(
             _joined(with_eos, self._encoder.dtype),
@@ -107,7 +106,7 @@ class TextBatchEncoder:
             numpy.array([one.key for one in accepted], dtype=numpy.uint64),
             rejections,
             sum(one.num_bytes for one in accepted),
-            self._encoder.num_dropped_ids - dropped_before,
+            num_dropped,
             0,
             raw._replace(lines=[], documents=[]),
         )
@@ -163,9 +162,9 @@ class ChatBatchEncoder:
     def encode(self, raw: RawBatch) -> EncodedBatch:
         rejections = Rejections()
         conversations = list(self._conversations(raw, rejections))
-        dropped_before = self._encoder.num_dropped_ids
         texts = [segment.text for one in conversations for segment in one.segments]
-        arrays = iter(self._encoder.encode(texts))
+        of_segments, num_dropped = self._encoder.encode_and_count(texts)
+        arrays = iter(of_segments)
         kept, ids, masks, num_truncated = [], [], [], 0
         for one in conversations:
             its_arrays = [next(arrays) for _ in one.segments]
@@ -184,7 +183,10 @@ class ChatBatchEncoder:
             numpy.array([one.key for one in kept], dtype=numpy.uint64),
             rejections,
             sum(one.num_bytes for one in kept),
-            self._encoder.num_dropped_ids - dropped_before,
+            num_dropped,
             num_truncated,
             raw._replace(lines=[], documents=[]),
         )
+
+
+BatchEncoder = TextBatchEncoder | ChatBatchEncoder

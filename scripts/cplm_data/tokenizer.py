@@ -7,6 +7,7 @@ special tokens that come out all the same (a tokenizer whose unknown token is it
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,7 +99,6 @@ class TextEncoder:
         self._is_forbidden = numpy.zeros(self.vocab_size, dtype=bool)
         self._is_forbidden[self._ids_never_in_text(description["model"], vocabulary)] = True
         self._cuts = [cut for cut in _CUTS if self._cuts_cleanly(cut)]
-        self.num_dropped_ids = 0
 
     def _ids_never_in_text(self, model: dict, vocabulary: dict[str, int]) -> list[int]:
         """Special tokens, but not the one for unknown text unless that is eos too."""
@@ -146,9 +146,16 @@ class TextEncoder:
 
     def encode(self, texts: list[str]) -> list[numpy.ndarray]:
         """One array of ids a text, in the dtype of the shards, without eos."""
+        return self.encode_and_count(texts)[0]
+
+    def encode_and_count(self, texts: list[str]) -> tuple[list[numpy.ndarray], int]:
+        """Also how many ids of special tokens were dropped."""
         pieces = [self._pieces(text) for text in texts]
         flat = [piece for of_text in pieces for piece in of_text]
-        arrays = iter(self._encode_pieces(flat))
+        with_special = self._encode_pieces(flat)
+        allowed = [self._allowed(ids) for ids in with_special]
+        num_dropped = sum(ids.size for ids in with_special) - sum(ids.size for ids in allowed)
+        arrays = iter(allowed)
         return [
             (
                 next(arrays)
@@ -156,7 +163,7 @@ class TextEncoder:
                 else numpy.concatenate([next(arrays) for _ in of_text])
             )
             for of_text in pieces
-        ]
+        ], num_dropped
 
     def _encode_pieces(self, pieces: list[str]) -> list[numpy.ndarray]:
         arrays: list[numpy.ndarray] = []
@@ -168,16 +175,18 @@ class TextEncoder:
             encodings = self._tokenizer.encode_batch_fast(
                 pieces[begin:end], add_special_tokens=False
             )
-            arrays += [self._allowed(numpy.array(one.ids, dtype=self.dtype)) for one in encodings]
+            arrays += [_array(one.ids, self.dtype) for one in encodings]
             begin, num_characters = end, 0
         return arrays
 
     def _allowed(self, ids: numpy.ndarray) -> numpy.ndarray:
         forbidden = self._is_forbidden[ids]
-        if not forbidden.any():
-            return ids
-        self.num_dropped_ids += int(forbidden.sum())
-        return ids[~forbidden]
+        return ids[~forbidden] if forbidden.any() else ids
+
+
+def _array(ids: list[int], dtype: numpy.dtype) -> numpy.ndarray:
+    """struct takes a list into bytes three times as fast as numpy does."""
+    return numpy.frombuffer(struct.pack(f"<{len(ids)}{dtype.char}", *ids), dtype=dtype)
 
 
 def _with_special_eos(description: object, eos: str) -> object:

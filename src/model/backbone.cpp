@@ -3,7 +3,10 @@
 
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+
 #include "cplm/profile.h"
+#include "model/decode_pass.h"
 
 namespace cplm {
 
@@ -19,6 +22,9 @@ Backbone::Backbone(ParameterStore& store, const ModelConfig& config)
 
 const LayerRope& Backbone::rope(int64_t num_positions, const at::TensorOptions& options) {
   if (!rope_.full.cos.defined() || rope_.full.cos.size(0) < num_positions) {
+    // Twice the last: decoding asks for one position more each time.
+    const int64_t last = rope_.full.cos.defined() ? rope_.full.cos.size(0) : 0;
+    num_positions = std::max(num_positions, 2 * last);
     const int64_t width = config_.head_dim();
     rope_.sliding = ops::rope_table(num_positions, width, config_.rope_theta, options);
     rope_.full = config_.rope_scaling ? ops::rope_table(num_positions, width, config_.rope_theta,
@@ -53,6 +59,28 @@ at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& option
     saved->rstd = norm.rstd;
   }
   return norm.y;
+}
+
+std::vector<std::unique_ptr<DecodeCache>> Backbone::make_caches(
+    int64_t sequences, const at::TensorOptions& options) const {
+  std::vector<std::unique_ptr<DecodeCache>> caches;
+  for (const Block& block : blocks_) caches.push_back(block.make_cache(sequences, options));
+  return caches;
+}
+
+at::Tensor Backbone::decode(const at::Tensor& ids, DecodePass& pass,
+                            const std::vector<std::unique_ptr<DecodeCache>>& caches) {
+  const profile::Section section(profile::Axis::kPart, "backbone");
+  at::Tensor x = ops::embedding(store_[embedding_].value, ids);
+  const auto rows = [&](const ops::RopeTable& table) {
+    return ops::RopeTable{table.cos.index_select(0, pass.positions),
+                          table.sin.index_select(0, pass.positions)};
+  };
+  const LayerRope& table = rope(pass.longest(), x.options());
+  pass.context.rope.full = rows(table.full);
+  pass.context.rope.sliding = config_.rope_scaling ? rows(table.sliding) : pass.context.rope.full;
+  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].decode(x, pass, *caches[i]);
+  return ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, pass.context.ops).y;
 }
 
 void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved,

@@ -23,6 +23,12 @@ class Backbone {
   // lies behind the backbone in the flat buffer is final before.
   void backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved,
                 const GradientsReady& ready);
+  // Decoding (model/decode_pass.h): empty caches, one a layer, and new ids [1, R] to hidden states
+  // [1, R, D]; `pass` gets its RoPE rows here.
+  std::vector<std::unique_ptr<DecodeCache>> make_caches(int64_t sequences,
+                                                        const at::TensorOptions& options) const;
+  at::Tensor decode(const at::Tensor& ids, DecodePass& pass,
+                    const std::vector<std::unique_ptr<DecodeCache>>& caches);
   size_t embedding_index() const { return embedding_; }
 
  private:

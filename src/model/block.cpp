@@ -2,6 +2,7 @@
 #include "model/block.h"
 
 #include "cplm/base.h"
+#include "model/decode_pass.h"
 
 namespace cplm {
 namespace {
@@ -38,21 +39,41 @@ BlockSaved Block::forward_to_mlp(const at::Tensor& x, const SequenceContext& con
   BlockSaved parts;
   auto norm = ops::rms_norm(x, store_[input_norm_].value, eps_, context.ops);
   parts.x_mid = mixer_->forward(norm.y, context, for_backward ? &parts.mixer : nullptr);
-  auto norm_mid = ops::add_rms_norm(parts.x_mid, x, store_[mlp_norm_].value, eps_, context.ops);
-  parts.gate_up = ops::linear(norm_mid.y, store_.stacked_value(gate_up_, 2));
+  mix_to_mlp(x, context.ops, parts);
   parts.x = x;
   parts.rstd = norm.rstd;
-  parts.rstd_mid = norm_mid.rstd;
   return parts;
+}
+
+void Block::mix_to_mlp(const at::Tensor& x, OpsKind ops, BlockSaved& parts) const {
+  auto norm_mid = ops::add_rms_norm(parts.x_mid, x, store_[mlp_norm_].value, eps_, ops);
+  parts.gate_up = ops::linear(norm_mid.y, store_.stacked_value(gate_up_, 2));
+  parts.rstd_mid = norm_mid.rstd;
+}
+
+at::Tensor Block::from_mlp(const BlockSaved& parts, OpsKind ops) const {
+  return ops::linear(ops::swiglu(parts.gate_up, ops), store_[down_].value).add_(parts.x_mid);
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const SequenceContext& context,
                           BlockSaved* saved) const {
   BlockSaved parts = forward_to_mlp(x, context, saved != nullptr);
-  at::Tensor y =
-      ops::linear(ops::swiglu(parts.gate_up, context.ops), store_[down_].value).add_(parts.x_mid);
+  at::Tensor y = from_mlp(parts, context.ops);
   if (saved != nullptr) *saved = std::move(parts);
   return y;
+}
+
+std::unique_ptr<DecodeCache> Block::make_cache(int64_t sequences,
+                                               const at::TensorOptions& options) const {
+  return mixer_->make_cache(sequences, options);
+}
+
+at::Tensor Block::decode(const at::Tensor& x, const DecodePass& pass, DecodeCache& cache) const {
+  BlockSaved parts;
+  const auto norm = ops::rms_norm(x, store_[input_norm_].value, eps_, pass.context.ops);
+  parts.x_mid = mixer_->decode(norm.y, pass, cache);
+  mix_to_mlp(x, pass.context.ops, parts);
+  return from_mlp(parts, pass.context.ops);
 }
 
 BlockSaved Block::recompute(const at::Tensor& x, const SequenceContext& context) const {

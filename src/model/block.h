@@ -24,11 +24,18 @@ class Block {
   BlockSaved recompute(const at::Tensor& x, const SequenceContext& context) const;
   // `dx` comes with the gradient of the block's output and leaves with that of its input.
   void backward(const at::Tensor& dx, const SequenceContext& context, BlockSaved saved) const;
+  // Decoding (model/decode_pass.h): the mixer's cache, and new rows x [1, R, D] through the block.
+  std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
+                                          const at::TensorOptions& options) const;
+  at::Tensor decode(const at::Tensor& x, const DecodePass& pass, DecodeCache& cache) const;
   size_t first_parameter() const { return input_norm_; }
 
  private:
   BlockSaved forward_to_mlp(const at::Tensor& x, const SequenceContext& context,
                             bool for_backward) const;
+  // x_mid and gate_up from the mixer's output.
+  void mix_to_mlp(const at::Tensor& x, OpsKind ops, BlockSaved& parts) const;
+  at::Tensor from_mlp(const BlockSaved& parts, OpsKind ops) const;
   void mlp_backward(const at::Tensor& dx, const SequenceContext& context, BlockSaved& saved) const;
   ParameterStore& store_;
   double eps_;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
-#include "cplm/model.h"
-#include "cplm/ops.h"
+#include "model/decode_pass.h"
 
 namespace cplm {
 
@@ -18,7 +18,28 @@ class Head {
   virtual PositionScores score(const at::Tensor& h, const ModelInput& input) = 0;
   virtual at::Tensor distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,
                                   int64_t begin, int64_t end, CopyMode mode) = 0;
+  // Decoding: an empty cache, null for a head that needs none.
+  virtual std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
+                                                  const at::TensorOptions& options) const = 0;
+  // Hidden states [R, D] and ids int64 [R] of the pass's rows, which the cache remembers. What
+  // comes after the rows that ask: one entry for a batch, else one for each run with outputs.
+  virtual std::vector<ops::NextTokenInput> decode(const at::Tensor& h, const at::Tensor& ids,
+                                                  const DecodePass& pass, DecodeCache* cache) = 0;
 };
+
+// Rows [R, D] of a pass that ask for outputs, in order.
+at::Tensor output_rows(const at::Tensor& rows, const DecodePass& pass);
+// visit(run, number of rows) for each entry of Head::decode(), in order; run null for a batch.
+template <class Visit>
+void for_each_group(const DecodePass& pass, const Visit& visit) {
+  if (pass.is_batch) {
+    visit(static_cast<const NewRun*>(nullptr), static_cast<int64_t>(pass.runs.size()));
+    return;
+  }
+  for (const NewRun& run : pass.runs) {
+    if (run.outputs > 0) visit(&run, run.outputs);
+  }
+}
 
 // embedding: index of the tied embedding in the store; untied configs add lm_head.weight.
 std::unique_ptr<Head> make_vanilla_head(ParameterStore& store, const ModelConfig& config,

@@ -1,16 +1,20 @@
 // The LM head with its <copy> logit, the Copy-Paste head, and the mixture of both (SPEC.md sections
 // 2 and 3). Copy scores come first, so that one pass over the logits ends in their gradient.
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "cplm/base.h"
 #include "cplm/profile.h"
+#include "model/copy_cache.h"
 #include "model/head.h"
+#include "ops/matmul.h"
 
 namespace cplm {
 namespace {
@@ -47,9 +51,20 @@ class CopyHead : public Head {
   PositionScores score(const at::Tensor& h, const ModelInput& input) override;
   at::Tensor distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,
                           int64_t begin, int64_t end, CopyMode mode) override;
+  std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
+                                          const at::TensorOptions& options) const override {
+    return std::make_unique<CopyCache>(sequences, config_.hidden_size, options);
+  }
+  std::vector<ops::NextTokenInput> decode(const at::Tensor& h, const at::Tensor& ids,
+                                          const DecodePass& pass, DecodeCache* cache) override;
 
  private:
-  CopyProjection project(const at::Tensor& h);
+  // h [B, T, D] of positions 0 .. T-1, or [1, R, D] of a pass's.
+  CopyProjection project(const at::Tensor& h, const DecodePass* pass = nullptr);
+  ops::RopeTable rope_rows(int64_t rows, const DecodePass* pass, const at::TensorOptions& options);
+  // Scores and ranges of a batch, or of a run's outputs; q [R, D] of the rows that ask.
+  void set_scores(const at::Tensor& q, const NewRun* run, const DecodePass& pass,
+                  const CopyCache& cache, ops::NextTokenInput& next) const;
   void project_backward(const CopyProjection& p, const at::Tensor& h, const at::Tensor& dq,
                         const at::Tensor& dk, const at::Tensor& grad_sink_score,
                         const at::Tensor& dh);
@@ -79,12 +94,21 @@ class CopyHead : public Head {
 
 const ops::RopeTable& CopyHead::rope(int64_t positions, const at::TensorOptions& options) {
   if (!rope_.cos.defined() || rope_.cos.size(0) < positions) {
+    // Twice the last: decoding asks for one position more each time.
+    positions = std::max(positions, rope_.cos.defined() ? 2 * rope_.cos.size(0) : 0);
     rope_ = ops::rope_table(positions, config_.hidden_size, config_.rope_theta, options);
   }
   return rope_;
 }
 
-CopyProjection CopyHead::project(const at::Tensor& h) {
+ops::RopeTable CopyHead::rope_rows(int64_t rows, const DecodePass* pass,
+                                   const at::TensorOptions& options) {
+  if (pass == nullptr) return rope(rows, options);
+  const ops::RopeTable& table = rope(pass->longest(), options);
+  return {table.cos.index_select(0, pass->positions), table.sin.index_select(0, pass->positions)};
+}
+
+CopyProjection CopyHead::project(const at::Tensor& h, const DecodePass* pass) {
   const int64_t width = h.size(2);
   CopyProjection p;
   p.raw = ops::linear(flat_rows(h), store_.stacked_value(projection_, 2));
@@ -104,7 +128,7 @@ CopyProjection CopyHead::project(const at::Tensor& h) {
   if (config_.copy.rope) {
     if (p.q.is_alias_of(q)) p.q = p.q.clone();
     if (p.k.is_alias_of(k)) p.k = p.k.clone();
-    const ops::RopeTable& table = rope(h.size(1), h.options());
+    const ops::RopeTable table = rope_rows(h.size(1), pass, h.options());
     ops::rope_(p.q.unsqueeze(2), table, ops::RopeDirection::kForward, options_.ops);
     ops::rope_(p.k.unsqueeze(2), table, ops::RopeDirection::kForward, options_.ops);
   }
@@ -224,6 +248,50 @@ at::Tensor CopyHead::distribution(const at::Tensor& h, const ModelInput& input, 
     next.range = key_range(input, sequence, begin, end);
   }
   return ops::next_token_distribution(next, options_.ops);
+}
+
+void CopyHead::set_scores(const at::Tensor& q, const NewRun* run, const DecodePass& pass,
+                          const CopyCache& cache, ops::NextTokenInput& next) const {
+  const int64_t current = config_.copy.include_current ? 1 : 0;
+  const at::TensorOptions bounds = q.options().dtype(at::kInt);
+  if (run == nullptr) {
+    next.ids = cache.ids(pass.longest());
+    next.range = {pass.document_starts, pass.positions.add(current).to(at::kInt)};
+    next.copy = ops::cp_decode(q, cache.keys(pass.longest()), next.range, options_.ops);
+    return;
+  }
+  const auto of_sequence = [&](const at::Tensor& x) { return x.narrow(0, run->sequence, 1); };
+  const int64_t first = run->end() - run->outputs;
+  next.ids = of_sequence(cache.ids(run->end()));
+  next.range.begin = at::full({run->outputs}, run->document_start, bounds);
+  next.range.end = at::arange(first + current, run->end() + current, bounds);
+  next.copy.scores = ops::matmul(q, of_sequence(cache.keys(run->end())).squeeze(0).t(),
+                                 ops::accumulation_dtype(q.scalar_type()))
+                         .mul_(scale_);
+}
+
+std::vector<ops::NextTokenInput> CopyHead::decode(const at::Tensor& h, const at::Tensor& ids,
+                                                  const DecodePass& pass, DecodeCache* cache) {
+  const profile::Section section(profile::Axis::kPart, "cp head");
+  auto& copy_cache = static_cast<CopyCache&>(*cache);
+  const CopyProjection p = project(h.unsqueeze(0), &pass);
+  copy_cache.remember(p.k.squeeze(0), ids, pass);
+  const at::Tensor rows = output_rows(h, pass), q = output_rows(p.q.squeeze(0), pass);
+  const at::Tensor logits = ops::lm_logits(rows, store_[lm_].value), gate = copy_logit(rows);
+  const at::Tensor sink = output_rows(p.sink_score, pass);
+  std::vector<ops::NextTokenInput> outputs;
+  int64_t begin = 0;
+  for_each_group(pass, [&](const NewRun* run, int64_t count) {
+    const auto part = [&](const at::Tensor& x) { return x.narrow(0, begin, count); };
+    ops::NextTokenInput next;
+    next.logits = part(logits);
+    next.copy_logit = part(gate);
+    next.sink_score = part(sink);
+    set_scores(part(q), run, pass, copy_cache, next);
+    outputs.push_back(std::move(next));
+    begin += count;
+  });
+  return outputs;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The plain LM head: softmax over the V real tokens.
+#include <ATen/ops/cat.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -39,6 +40,25 @@ class VanillaHead : public Head {
     return ops::lm_logits(rows, store_[lm_].value).softmax(-1);
   }
 
+  std::unique_ptr<DecodeCache> make_cache(int64_t, const at::TensorOptions&) const override {
+    return nullptr;
+  }
+
+  std::vector<ops::NextTokenInput> decode(const at::Tensor& h, const at::Tensor&,
+                                          const DecodePass& pass, DecodeCache*) override {
+    const at::Tensor logits = ops::lm_logits(output_rows(h, pass), store_[lm_].value);
+    std::vector<ops::NextTokenInput> next;
+    int64_t begin = 0;
+    for_each_group(pass, [&](const NewRun*, int64_t rows) {
+      ops::NextTokenInput input;
+      input.logits = logits.narrow(0, begin, rows);
+      input.mode = CopyMode::kNoCopy;
+      next.push_back(std::move(input));
+      begin += rows;
+    });
+    return next;
+  }
+
  private:
   ops::LinearCrossEntropyInput lm_input(const at::Tensor& h, const ModelInput& input) const {
     return {rows_of(h), store_[lm_].value, input.targets.reshape(-1), options_.chunks.vocabulary};
@@ -54,6 +74,18 @@ class VanillaHead : public Head {
 };
 
 }  // namespace
+
+at::Tensor output_rows(const at::Tensor& rows, const DecodePass& pass) {
+  if (pass.is_batch) return rows;
+  std::vector<at::Tensor> parts;
+  for (const NewRun& run : pass.runs) {
+    if (run.outputs > 0) {
+      parts.push_back(rows.narrow(0, run.begin + run.count - run.outputs, run.outputs));
+    }
+  }
+  if (parts.empty()) return rows.narrow(0, 0, 0);
+  return parts.size() == 1 ? parts.front() : at::cat(parts);
+}
 
 size_t lm_weight_index(ParameterStore& store, const ModelConfig& config, size_t embedding) {
   if (config.tie_word_embeddings) return embedding;

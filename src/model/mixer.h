@@ -29,6 +29,10 @@ struct MixerSaved {
   virtual ~MixerSaved() = default;
 };
 
+// Of decoding: model/decode_pass.h.
+struct DecodePass;
+class DecodeCache;
+
 class Mixer {
  public:
   virtual ~Mixer() = default;
@@ -39,6 +43,13 @@ class Mixer {
   virtual at::Tensor backward(const at::Tensor& dy, const at::Tensor& x,
                               const SequenceContext& context,
                               std::unique_ptr<MixerSaved> saved) const = 0;
+  // Decoding. Empty caches of so many sequences, of the dtype and device of `options`.
+  virtual std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
+                                                  const at::TensorOptions& options) const = 0;
+  // New rows x [1, R, D], normed -> [1, R, D]; the cache, one that make_cache() gave, remembers
+  // them.
+  virtual at::Tensor decode(const at::Tensor& x, const DecodePass& pass,
+                            DecodeCache& cache) const = 0;
 };
 
 // prefix: "model.layers.3.self_attn." ; window 0: full attention.

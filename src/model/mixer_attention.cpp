@@ -1,7 +1,7 @@
 // Full and sliding-window attention with RoPE and grouped queries.
 #include <ATen/ops/empty.h>
 
-#include "model/mixer.h"
+#include "model/attention_cache.h"
 
 namespace cplm {
 namespace {
@@ -60,6 +60,22 @@ class AttentionMixer : public Mixer {
     const at::Tensor flat = dqkv.flatten(2);
     ops::add_linear_weight_grad(flat, x, store_.stacked_grad(qkv_, 3));
     return ops::linear_input_grad(flat, store_.stacked_value(qkv_, 3));
+  }
+
+  std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
+                                          const at::TensorOptions& options) const override {
+    return std::make_unique<AttentionCache>(sequences, key_heads_, head_dim_, window_, options);
+  }
+
+  at::Tensor decode(const at::Tensor& x, const DecodePass& pass,
+                    DecodeCache& cache) const override {
+    const at::Tensor qkv = ops::linear(x, store_.stacked_value(qkv_, 3))
+                               .view({1, x.size(1), heads_ + 2 * key_heads_, head_dim_});
+    ops::rope_(rotated(qkv), pass.context.rope.of_window(window_), ops::RopeDirection::kForward,
+               pass.context.ops);
+    const at::Tensor out = static_cast<AttentionCache&>(cache).attend(
+        queries(qkv).squeeze(0), keys(qkv).squeeze(0), values(qkv).squeeze(0), pass);
+    return ops::linear(out.view({1, x.size(1), heads_ * head_dim_}), store_[out_].value);
   }
 
  private:

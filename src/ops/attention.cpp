@@ -20,19 +20,22 @@ namespace cplm::ops {
 namespace {
 
 struct Block {
-  int64_t query_begin, query_end, key_begin;  // keys end where queries end
+  int64_t query_begin, query_end, key_begin;
+  int64_t past;  // keys before the first query
+  int64_t key_end() const { return query_end + past; }
   int64_t queries() const { return query_end - query_begin; }
-  int64_t keys() const { return query_end - key_begin; }
+  int64_t keys() const { return key_end() - key_begin; }
 };
 
 // A window of w wants blocks of about w/2 (twice the waste in masked scores against fewer
 // launches).
-std::vector<Block> make_blocks(int64_t num_positions, int64_t window) {
+std::vector<Block> make_blocks(const AttentionInput& in) {
+  const int64_t num_queries = in.q.size(1), past = in.k.size(1) - num_queries, window = in.window;
   const int64_t rows = window > 0 ? std::clamp<int64_t>(window / 2, 32, 128) : 128;
   std::vector<Block> blocks;
-  for (int64_t begin = 0; begin < num_positions; begin += rows) {
-    const int64_t key_begin = window > 0 ? std::max<int64_t>(0, begin - window + 1) : 0;
-    blocks.push_back({begin, std::min(begin + rows, num_positions), key_begin});
+  for (int64_t begin = 0; begin < num_queries; begin += rows) {
+    const int64_t key_begin = window > 0 ? std::max<int64_t>(0, past + begin - window + 1) : 0;
+    blocks.push_back({begin, std::min(begin + rows, num_queries), key_begin, past});
   }
   return blocks;
 }
@@ -40,8 +43,9 @@ std::vector<Block> make_blocks(int64_t num_positions, int64_t window) {
 // bool [1 or B, 1, queries, keys]: true where the key must not be seen.
 at::Tensor hidden_keys(const AttentionInput& in, const Block& block) {
   const auto options = in.q.options().dtype(at::kLong);
-  const at::Tensor query = at::arange(block.query_begin, block.query_end, options).unsqueeze(1);
-  const at::Tensor key = at::arange(block.key_begin, block.query_end, options).unsqueeze(0);
+  const at::Tensor query =
+      at::arange(block.past + block.query_begin, block.key_end(), options).unsqueeze(1);
+  const at::Tensor key = at::arange(block.key_begin, block.key_end(), options).unsqueeze(0);
   at::Tensor hidden = key.gt(query);
   if (in.window > 0) hidden.logical_or_(key.le(query.sub(in.window)));
   hidden = hidden.unsqueeze(0);
@@ -101,12 +105,13 @@ cpu::KeyRanges key_ranges(const AttentionInput& in, const Block& block) {
   const at::Tensor& starts = in.document_start.host();
   for (int64_t b = 0; b < in.q.size(0); ++b) {
     for (int64_t t = block.query_begin; t < block.query_end; ++t) {
-      int64_t first = in.window > 0 ? std::max<int64_t>(0, t - in.window + 1) : 0;
+      const int64_t position = block.past + t;
+      int64_t first = in.window > 0 ? std::max<int64_t>(0, position - in.window + 1) : 0;
       if (starts.defined()) {
         first = std::max(first, starts.const_data_ptr<int64_t>()[b * in.q.size(1) + t]);
       }
       ranges.begin.push_back(static_cast<int32_t>(first - block.key_begin));
-      ranges.end.push_back(static_cast<int32_t>(t + 1 - block.key_begin));
+      ranges.end.push_back(static_cast<int32_t>(position + 1 - block.key_begin));
     }
   }
   return ranges;
@@ -154,10 +159,13 @@ std::pair<at::Tensor, at::Tensor> block_softmax_backward(
 
 void check_input(const AttentionInput& in) {
   CPLM_CHECK(in.q.dim() == 4 && in.k.dim() == 4 && in.k.sizes() == in.v.sizes() &&
-                 in.q.size(0) == in.k.size(0) && in.q.size(1) == in.k.size(1) &&
+                 in.q.size(0) == in.k.size(0) && in.q.size(1) <= in.k.size(1) &&
                  in.q.size(3) == in.k.size(3),
-             "[ops.attention] expected q [B, T, H, C] and k, v [B, T, K, C], got ", in.q.sizes(),
-             ", ", in.k.sizes(), ", ", in.v.sizes());
+             "[ops.attention] expected q [B, T, H, C] and k, v [B, S, K, C], S at least T, got ",
+             in.q.sizes(), ", ", in.k.sizes(), ", ", in.v.sizes());
+  CPLM_CHECK(in.q.size(1) == in.k.size(1) || !in.document_start.defined(),
+             "[ops.attention] expected as many keys as queries with document starts, got ",
+             in.k.size(1), " and ", in.q.size(1));
   CPLM_CHECK(in.q.size(2) % in.k.size(2) == 0, "[ops.attention] expected H a multiple of K, got ",
              in.q.size(2), " and ", in.k.size(2));
 }
@@ -173,7 +181,7 @@ AttentionResult attention(const AttentionInput& in, OpsKind path) {
   const auto wide = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
   AttentionResult result{
       at::empty(in.q.sizes(), in.q.options()), at::empty({batch, heads, positions}, wide), {}, {}};
-  for (const Block& block : make_blocks(positions, in.window)) {
+  for (const Block& block : make_blocks(in)) {
     const BlockWeights part = block_softmax(in, block, group_queries(in.q, block, key_heads),
                                             block_keys(in.k, block), path);
     const at::Tensor out = matmul(part.weights, block_keys(in.v, block), result.out.scalar_type());
@@ -188,8 +196,10 @@ void attention_backward(const AttentionInput& in, const AttentionResult& result,
                         const at::Tensor& dout, const at::Tensor& dq, const at::Tensor& dk,
                         const at::Tensor& dv, OpsKind path) {
   const profile::Section section(profile::Axis::kKind, "attention");
+  CPLM_CHECK(in.q.size(1) == in.k.size(1), "[ops.attention] a backward has as many keys as ",
+             "queries, got ", in.k.size(1), " and ", in.q.size(1));
   if (flash_fits(in, path)) return flash_attention_backward(in, result, dout, dq, dk, dv);
-  const int64_t batch = in.q.size(0), positions = in.q.size(1), heads = in.q.size(2);
+  const int64_t batch = in.q.size(0), heads = in.q.size(2);
   const int64_t key_heads = in.k.size(2), head_dim = in.q.size(3), group = heads / key_heads;
   const at::ScalarType wide = accumulation_dtype(in.q.scalar_type());
   // Keys gather their gradient over the blocks that see them, in the accumulation dtype.
@@ -201,7 +211,7 @@ void attention_backward(const AttentionInput& in, const AttentionResult& result,
     sum.narrow(1, block.key_begin, block.keys())
         .add_(part.view({batch, key_heads, block.keys(), head_dim}).permute({0, 2, 1, 3}));
   };
-  for (const Block& block : make_blocks(positions, in.window)) {
+  for (const Block& block : make_blocks(in)) {
     const at::Tensor q = group_queries(in.q, block, key_heads), k = block_keys(in.k, block);
     const at::Tensor dout_block = group_queries(dout, block, key_heads);
     const at::Tensor lse = result.lse.narrow(2, block.query_begin, block.queries())

@@ -87,7 +87,8 @@ bool flash_fits(const AttentionInput& in, OpsKind path) {
   const int64_t head_dim = in.q.size(3);
   return path == OpsKind::kFused && in.q.device().type() == flash.device &&
          in.q.scalar_type() == at::kBFloat16 && head_dim % 8 == 0 && head_dim <= 256 &&
-         in.q.numel() > 0 && is_aligned(in.q) && is_aligned(in.k) && is_aligned(in.v);
+         in.q.numel() > 0 && in.q.size(1) == in.k.size(1) && is_aligned(in.q) && is_aligned(in.k) &&
+         is_aligned(in.v);
 }
 
 AttentionResult flash_attention(const AttentionInput& in) {

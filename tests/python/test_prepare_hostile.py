@@ -128,12 +128,14 @@ def test_a_source_that_changes_while_it_is_read(tmp_path, monkeypatch, suffix):
         write_jsonl(path, [{"text": text} for text in sample_texts(9)])
     real_map = workers.WorkerPool.map
 
-    def map_and_touch(pool, batches):
-        for batch in real_map(pool, batches):
+    def touching(batches):
+        for batch in batches:
             os.utime(path, ns=(1, 1))
             yield batch
 
-    monkeypatch.setattr(workers.WorkerPool, "map", map_and_touch)
+    monkeypatch.setattr(
+        workers.WorkerPool, "map", lambda pool, batches: real_map(pool, touching(batches))
+    )
     code, line = failure(path, tmp_path / "out")
     assert code == BAD_DATA and f"a{suffix}: changed while it was read" in line
 

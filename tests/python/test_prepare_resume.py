@@ -131,14 +131,43 @@ def test_lost_shards_and_damaged_journals_are_named(tmp_path, corpus):
     prepared(corpus, tmp_path / "out", *SETTINGS, "--overwrite")
 
 
-def test_the_number_of_workers_changes_nothing(tmp_path, corpus):
+@pytest.fixture(params=[4, 1], ids=["threads", "processes"])
+def threads_per_process(request, monkeypatch):
+    monkeypatch.setattr(workers, "_THREADS_PER_PROCESS", request.param)
+
+
+@pytest.mark.usefixtures("threads_per_process")
+@pytest.mark.parametrize("chat", [(), ("--chat", "--sequence-length", "64")])
+def test_the_number_of_workers_changes_nothing(tmp_path, corpus, chat):
+    if chat:
+        turns = [{"role": role, "content": f"I am {role}."} for role in ("user", "assistant")]
+        corpus = write_jsonl(tmp_path / "chat.jsonl", [{"id": n, "messages": turns} for n in range(30)])
     tokenizer = small_tokenizer(tmp_path)
-    prepared(corpus, tmp_path / "one", *SETTINGS, tokenizer=tokenizer)
-    arguments = (*SETTINGS, "--workers", "3")
-    prepared(corpus, tmp_path / "three", *arguments, tokenizer=tokenizer)
-    assert file_bytes(tmp_path / "one") == file_bytes(tmp_path / "three")
+    for count in ("1", "3"):
+        arguments = (*SETTINGS, *chat, "--workers", count)
+        prepared(corpus, tmp_path / count, *arguments, tokenizer=tokenizer)
+    assert file_bytes(tmp_path / "1") == file_bytes(tmp_path / "3")
 
 
+def test_many_workers_are_divided_among_processes(tmp_path, corpus, monkeypatch):
+    monkeypatch.setattr(workers, "_THREADS_PER_PROCESS", 2)
+    tokenizer = small_tokenizer(tmp_path)
+    seen = []
+    real_exit = workers.WorkerPool.__exit__
+
+    def count_and_exit(pool, *arguments):
+        seen.append((len(pool._processes), len(set(pool._processes.values()))))
+        return real_exit(pool, *arguments)
+
+    monkeypatch.setattr(workers.WorkerPool, "__exit__", count_and_exit)
+    for count in ("1", "2", "5"):
+        arguments = (*SETTINGS, "--workers", count)
+        prepared(corpus, tmp_path / count, *arguments, tokenizer=tokenizer)
+        assert file_bytes(tmp_path / count) == file_bytes(tmp_path / "1")
+    assert seen == [(0, 0), (0, 0), (5, 3)]
+
+
+@pytest.mark.usefixtures("threads_per_process")
 def test_errors_of_workers_come_in_the_order_of_the_input(tmp_path):
     records = [{"text": text} for text in sample_texts(20)]
     path = write_jsonl(tmp_path / "a.jsonl", [*records, b"{broken", *records, b"broken too"])
@@ -147,7 +176,20 @@ def test_errors_of_workers_come_in_the_order_of_the_input(tmp_path):
     assert code == BAD_DATA and "a.jsonl:21: invalid JSON" in line
 
 
+def test_what_was_read_before_a_damaged_file_is_kept(tmp_path, corpus):
+    tokenizer = small_tokenizer(tmp_path)
+    (corpus / "d.jsonl.gz").write_bytes(b"damaged")
+    code, line = failure(corpus, tmp_path / "out", *SETTINGS, tokenizer=tokenizer)
+    assert code == BAD_DATA and "d.jsonl.gz: damaged" in line
+    (corpus / "d.jsonl.gz").unlink()
+    prepared(corpus, tmp_path / "whole", *SETTINGS, tokenizer=tokenizer)
+    last = sorted((tmp_path / "out" / "train").glob("*.h5"))[-1].name
+    whole = [path.name for path in sorted((tmp_path / "whole" / "train").glob("*.h5"))]
+    assert whole.index(last) >= len(whole) - 2
+
+
 def test_a_worker_that_is_killed_is_reported_and_the_job_goes_on(tmp_path, corpus, monkeypatch):
+    monkeypatch.setattr(workers, "_THREADS_PER_PROCESS", 1)
     tokenizer = small_tokenizer(tmp_path)
     real_map = workers.WorkerPool.map
 

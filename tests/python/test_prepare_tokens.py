@@ -34,8 +34,8 @@ def test_eos_that_is_not_marked_special_is_not_matched_either(tmp_path):
 
 def test_unknown_characters_never_become_eos(tmp_path):
     encoder = TextEncoder(byte_tokenizer(unknown=EOS).to_str().encode(), EOS, "t")
-    (ids,) = encoder.encode(["a\nb"])
-    assert ids.size == 2 and encoder.num_dropped_ids == 1
+    (ids,), num_dropped = encoder.encode_and_count(["a\nb"])
+    assert ids.size == 2 and num_dropped == 1
 
 
 def test_long_documents_in_pieces_give_the_same_tokens(monkeypatch):

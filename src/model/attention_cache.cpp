@@ -1,0 +1,159 @@
+// See attention_cache.h. Single rows read the ring in place; longer runs read it in order.
+#include "model/attention_cache.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "cplm/base.h"
+
+namespace cplm {
+
+AttentionCache::AttentionCache(int64_t sequences, int64_t key_heads, int64_t head_dim,
+                               int64_t window, const at::TensorOptions& options)
+    : window_(window),
+      keys_(at::zeros({sequences, key_heads, window, head_dim}, options)),
+      values_(at::zeros({sequences, key_heads, window, head_dim}, options)) {}
+
+int64_t AttentionCache::bytes() const {
+  return 2 * keys_.numel() * static_cast<int64_t>(keys_.element_size());
+}
+
+void AttentionCache::reserve(int64_t positions) {
+  if (window_ > 0 || positions <= slots()) return;
+  const auto grown = [&](const at::Tensor& ring) {
+    const at::Tensor wide =
+        at::zeros({ring.size(0), ring.size(1), positions, ring.size(3)}, ring.options());
+    wide.narrow(2, 0, ring.size(2)).copy_(ring);
+    return wide;
+  };
+  keys_ = grown(keys_);
+  values_ = grown(values_);
+}
+
+void AttentionCache::rewind(int64_t sequence, int64_t length) {
+  for (const Overwritten& old : overwritten_) {
+    if (old.sequence != sequence) continue;
+    const int64_t kept = std::clamp<int64_t>(length - old.past, 0, old.keys.size(1));
+    const int64_t taken_back = old.keys.size(1) - kept;
+    write(keys_, sequence, old.past + kept, old.keys.narrow(1, kept, taken_back));
+    write(values_, sequence, old.past + kept, old.values.narrow(1, kept, taken_back));
+  }
+  std::erase_if(overwritten_, [&](const Overwritten& old) { return old.sequence == sequence; });
+}
+
+void AttentionCache::select(const at::Tensor& index) {
+  overwritten_.clear();
+  keys_ = keys_.index_select(0, index);
+  values_ = values_.index_select(0, index);
+}
+
+int64_t AttentionCache::first_seen(int64_t position, int64_t document_start) const {
+  return window_ > 0 ? std::max(document_start, position - window_ + 1) : document_start;
+}
+
+at::Tensor AttentionCache::in_order(const at::Tensor& ring, int64_t sequence, int64_t begin,
+                                    int64_t end) const {
+  const at::Tensor one = ring.select(0, sequence);
+  const int64_t first = begin % slots(), count = end - begin;
+  if (first + count <= slots()) return one.narrow(1, first, count);
+  const int64_t before_wrap = slots() - first;
+  return at::cat({one.narrow(1, first, before_wrap), one.narrow(1, 0, count - before_wrap)}, 1);
+}
+
+void AttentionCache::write(const at::Tensor& ring, int64_t sequence, int64_t begin,
+                           const at::Tensor& x) const {
+  const int64_t skipped = std::max<int64_t>(0, x.size(1) - slots());
+  const at::Tensor one = ring.select(0, sequence);
+  for (int64_t done = skipped; done < x.size(1);) {
+    const int64_t slot = (begin + done) % slots();
+    const int64_t count = std::min(x.size(1) - done, slots() - slot);
+    one.narrow(1, slot, count).copy_(x.narrow(1, done, count));
+    done += count;
+  }
+}
+
+void AttentionCache::remember(const NewRun& run, const at::Tensor& k, const at::Tensor& v) {
+  if (window_ > 0 && run.may_rewind) {
+    CPLM_CHECK(run.count <= slots(), "[model.decode] ", run.count, " positions that may be taken ",
+               "back, at most the window of ", slots());
+    const int64_t end = run.end();
+    overwritten_.push_back({run.sequence, run.past,
+                            in_order(keys_, run.sequence, run.past, end).clone(),
+                            in_order(values_, run.sequence, run.past, end).clone()});
+  }
+  write(keys_, run.sequence, run.past, k);
+  write(values_, run.sequence, run.past, v);
+}
+
+at::Tensor AttentionCache::attend_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                      const NewRun& run, OpsKind ops) {
+  const int64_t first = first_seen(run.past, run.document_start), end = run.end();
+  const at::Tensor new_keys = k.transpose(0, 1), new_values = v.transpose(0, 1);  // [K, n, C]
+  if (run.count == 1) {
+    remember(run, new_keys, new_values);
+    const auto bound = [&](int64_t position) {
+      return at::full({1}, position, q.options().dtype(at::kInt));
+    };
+    return ops::decode_attention({q,
+                                  keys_.narrow(0, run.sequence, 1),
+                                  values_.narrow(0, run.sequence, 1),
+                                  {bound(first), bound(end)}},
+                                 ops);
+  }
+  // A ring may not hold all that the run sees: it is read before the run is written.
+  if (window_ == 0) remember(run, new_keys, new_values);
+  const auto seen = [&](const at::Tensor& ring, const at::Tensor& fresh) {
+    const at::Tensor all = window_ == 0 ? in_order(ring, run.sequence, first, end)
+                           : first < run.past
+                               ? at::cat({in_order(ring, run.sequence, first, run.past), fresh}, 1)
+                               : fresh;
+    return all.transpose(0, 1).unsqueeze(0);  // [1, S, K, C]
+  };
+  const ops::AttentionInput in{
+      q.unsqueeze(0), seen(keys_, new_keys), seen(values_, new_values), {}, window_};
+  const at::Tensor out = ops::attention(in, ops).out.squeeze(0);
+  if (window_ > 0) remember(run, new_keys, new_values);
+  return out;
+}
+
+at::Tensor AttentionCache::attend_batch(const at::Tensor& q, const at::Tensor& k,
+                                        const at::Tensor& v, const DecodePass& pass) {
+  for (const NewRun& run : pass.runs) {
+    if (run.may_rewind) {  // keeps what it overwrites
+      remember(run, k.narrow(0, run.begin, 1).transpose(0, 1),
+               v.narrow(0, run.begin, 1).transpose(0, 1));
+    }
+  }
+  const at::Tensor slot = pass.positions.remainder(slots()).view({-1, 1, 1, 1});
+  const at::Tensor index = slot.expand({k.size(0), k.size(1), 1, k.size(2)});
+  keys_.scatter_(2, index, k.unsqueeze(2));
+  values_.scatter_(2, index, v.unsqueeze(2));
+  const at::Tensor end = pass.positions.add(1).to(at::kInt);
+  at::Tensor begin = pass.document_starts;
+  if (window_ > 0) begin = at::maximum(begin, end.sub(window_));
+  const int64_t used = window_ > 0 ? slots() : pass.longest();
+  return ops::decode_attention(
+      {q, keys_.narrow(2, 0, used), values_.narrow(2, 0, used), {begin, end}}, pass.context.ops);
+}
+
+at::Tensor AttentionCache::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const DecodePass& pass) {
+  std::erase_if(overwritten_, [&](const Overwritten& old) {
+    return std::any_of(pass.runs.begin(), pass.runs.end(),
+                       [&](const NewRun& run) { return run.sequence == old.sequence; });
+  });
+  if (pass.is_batch) return attend_batch(q, k, v, pass);
+  const at::Tensor out = at::empty_like(q);
+  for (const NewRun& run : pass.runs) {
+    const auto rows = [&](const at::Tensor& x) { return x.narrow(0, run.begin, run.count); };
+    rows(out).copy_(attend_run(rows(q), rows(k), rows(v), run, pass.context.ops));
+  }
+  return out;
+}
+
+}  // namespace cplm

@@ -1,0 +1,48 @@
+// Keys and values of an attention layer: of all positions, or a ring of the window's last.
+#pragma once
+
+#include <vector>
+
+#include "model/decode_pass.h"
+
+namespace cplm {
+
+class AttentionCache : public DecodeCache {
+ public:
+  // window 0: all positions. options: of the keys and values.
+  AttentionCache(int64_t sequences, int64_t key_heads, int64_t head_dim, int64_t window,
+                 const at::TensorOptions& options);
+  // The attention of the pass's rows over what they see, themselves included: q [R, H, C]; k, v
+  // [R, K, C], which it remembers; all rotated. Returns [R, H, C].
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const DecodePass& pass);
+
+  int64_t bytes() const override;
+  void reserve(int64_t positions) override;
+  void rewind(int64_t sequence, int64_t length) override;
+  void select(const at::Tensor& index) override;
+
+ private:
+  // What a run that may be taken back has overwritten, [K, count, C] each.
+  struct Overwritten {
+    int64_t sequence, past;
+    at::Tensor keys, values;
+  };
+  int64_t slots() const { return keys_.size(2); }
+  int64_t first_seen(int64_t position, int64_t document_start) const;
+  at::Tensor attend_batch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const DecodePass& pass);
+  at::Tensor attend_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const NewRun& run, OpsKind ops);
+  // Positions [begin, end) of a sequence in order, [K, n, C]; a view where they do not wrap.
+  at::Tensor in_order(const at::Tensor& ring, int64_t sequence, int64_t begin, int64_t end) const;
+  // x [K, n, C] to positions from `begin` on; of more than the ring holds, the last.
+  void write(const at::Tensor& ring, int64_t sequence, int64_t begin, const at::Tensor& x) const;
+  void remember(const NewRun& run, const at::Tensor& k, const at::Tensor& v);
+
+  int64_t window_;
+  at::Tensor keys_, values_;  // [sequences, K, slots, C]; position p in slot p mod slots
+  std::vector<Overwritten> overwritten_;
+};
+
+}  // namespace cplm
