@@ -15,10 +15,10 @@ namespace cplm {
 enum class WeightType { kFloat64, kFloat32, kBFloat16, kFloat16 };
 
 struct ExportOptions {
-  std::optional<WeightType> dtype;  // nothing: as stored
+  std::optional<WeightType> dtype = std::nullopt;  // nothing: as stored
   uint64_t max_shard_bytes = 5'000'000'000;
-  std::string eos;    // token that ends a text; empty: <|endoftext|> where the tokenizer has it
-  bool chat = false;  // the template of fine-tuning on conversations goes along
+  std::string eos = {};  // token that ends a text; empty: <|endoftext|> where the tokenizer has it
+  bool chat = false;     // the template of fine-tuning on conversations goes along
   bool overwrite = false;
 };
 struct FolderWritten {
@@ -34,7 +34,8 @@ FolderWritten export_hugging_face(const std::filesystem::path& checkpoint,
                                   const ExportOptions& options = {});
 
 struct ImportOptions {
-  std::optional<HeadKind> head;  // nothing: as the folder; a head that it lacks starts fresh
+  // Nothing: as the folder. A copy head that the folder lacks starts fresh.
+  std::optional<HeadKind> head = std::nullopt;
   bool overwrite = false;
 };
 // A Llama, Mistral or CPLM folder to a checkpoint: model.safetensors with the stored types and

@@ -1,6 +1,5 @@
 // A Hugging Face folder as a checkpoint.
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "checkpoint/safetensors_header.h"
@@ -24,7 +23,7 @@ using hf::WeightFolder;
 
 constexpr const char* kLmHead = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr size_t kNamedTensors = 3;  // in a message
+constexpr ptrdiff_t kShownNames = 3;  // in a message
 
 bool is_copy_head(const std::string& name) {
   return name.starts_with("cp_head.") || name.starts_with("copy_token.");
@@ -34,8 +33,9 @@ bool is_copy_head(const std::string& name) {
 bool is_derived(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 std::string named(const std::vector<std::string>& names) {
-  std::vector<std::string> first(names.begin(), names.begin() + std::min(std::ssize(names), 3L));
-  return str(join(first, ", "), names.size() > kNamedTensors ? ", ..." : "");
+  std::vector<std::string> first(names.begin(),
+                                 names.begin() + std::min(std::ssize(names), kShownNames));
+  return str(join(first, ", "), std::ssize(names) > kShownNames ? ", ..." : "");
 }
 
 class Importer {
@@ -88,17 +88,18 @@ class Importer {
   }
 
   void check_the_rest() const {
-    std::vector<std::string> extra;
+    std::vector<std::string> extra, copy_head;
     for (const std::string& name : left_) {
       if (is_derived(name)) continue;
       if (is_copy_head(name)) {
-        log::warn(str(folder_.string(), ": tensor ", name, " is left out: --head vanilla"));
+        copy_head.push_back(name);
       } else if (name == kLmHead && model_.tie_word_embeddings) {
         check_tie();
       } else {
         extra.push_back(name);
       }
     }
+    if (!copy_head.empty()) log::info(str("the copy head is left out: ", named(copy_head)));
     if (!extra.empty()) {
       fail(str("holds ", extra.size(),
                " tensors that have no place in the model of config.json: ", named(extra)));

@@ -81,9 +81,9 @@ std::string shard_name(size_t index, size_t count) {
 
 // Shard names are plain: an index from elsewhere must not lead out of its folder.
 std::map<std::string, std::string> read_index(const fs::path& path) {
-  const JsonObject index = JsonObject::read(path, ExitCode::kBadData);
+  const JsonObject map = JsonObject::read(path, ExitCode::kBadData).member("weight_map");
   std::map<std::string, std::string> file_of;
-  for (const auto& [name, file] : index.member("weight_map").json().items()) {
+  for (const auto& [name, file] : map.json().items()) {
     const std::string text = file.is_string() ? file.get<std::string>() : "";
     if (!text.ends_with(".safetensors") || fs::path(text).filename() != text) {
       throw Error(str(path.string(), ": expected a safetensors file beside it for ", name,
@@ -118,7 +118,10 @@ void write_weights(const fs::path& folder, const std::vector<Weight>& weights,
 }
 
 WeightFolder::WeightFolder(const fs::path& folder) : folder_(folder) {
-  if (fs::exists(folder / kWeightFile)) return add_file(folder / kWeightFile);
+  if (fs::exists(folder / kWeightFile)) {
+    add_file(folder / kWeightFile);
+    return;
+  }
   if (!fs::exists(folder / kIndexFile)) {
     throw Error(str(folder.string(), ": holds neither ", kWeightFile, " nor ", kIndexFile,
                     fs::exists(folder / "pytorch_model.bin")
