@@ -1,5 +1,4 @@
 // A checkpoint as a Hugging Face folder.
-
 #include "base/python_script.h"
 #include "checkpoint/safetensors_header.h"
 #include "cplm/base.h"

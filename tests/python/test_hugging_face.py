@@ -95,7 +95,7 @@ def padded(rows, pad):
 def texts(model, inputs, **options):
     model.generation_config.pad_token_id = 0
     prompt = inputs["input_ids"].shape[1]
-    return model.generate(**inputs, max_new_tokens=30, do_sample=False, **options)[:, prompt:]
+    return model.generate(**inputs, max_new_tokens=16, do_sample=False, **options)[:, prompt:]
 
 
 @pytest.mark.parametrize("golden", **named(GOLDEN))
@@ -113,6 +113,8 @@ def test_generation_agrees_with_itself(exported, golden):
         alone = [texts(model, padded([row], pad=3)) for row in rows]
         assert torch.equal(texts(model, batch), torch.cat(alone))
         assert torch.equal(texts(model, batch, use_cache=False), torch.cat(alone))
+        if mode != "natural":
+            continue
         beams = {"num_beams": 3, "num_return_sequences": 2}
         assert torch.equal(texts(model, batch, **beams), texts(model, batch, use_cache=False, **beams))
         first = padded(rows[:1], pad=3)
@@ -238,7 +240,8 @@ def test_imported_models_have_the_same_loss(tmp_path, name):
     assert "left out" not in log
     ids = torch.randint(0, 61, (2, 70), generator=torch.Generator().manual_seed(2))
     ours = our_scores(tmp_path / "ours", ids[:, :-1], ids[:, 1:], tmp_path)["log_prob"]
-    logits = model.double()(ids[:, :-1]).logits
+    model = load(tmp_path / "hf", trust_remote_code=False, dtype=torch.float64)
+    logits = model(ids[:, :-1]).logits
     theirs = -torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
     assert torch.allclose(ours, theirs, rtol=0, atol=20 * FLOAT32)
     cplm("export", tmp_path / "ours", tmp_path / "again")
