@@ -27,6 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "ops": {"base", "config", "kernels"},
     "model": {"base", "config", "ops"},
     "saved": {"base", "config", "model", "checkpoint"},
+    "generate": {"base", "config", "ops", "model"},
     "eval": {"base", "config", "model", "data", "runs", "comm"},
     "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "comm"},
     "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "eval",
