@@ -81,12 +81,14 @@ class Trainer {
   void log_sources();
   CheckpointTensors checkpoint_tensors();
   void save();
+  void finish_saving();
   std::string last_checkpoint() const;  // "step 7" or "none", for messages
   void validate_and_finish();
 
   Config config_;
   TrainOptions options_;
   Communicator& ranks_;
+  Progress progress_;  // of rank 0's long work on files
   at::Device device_;
   RunFolder folder_;
   RunState state_;
@@ -112,7 +114,7 @@ class Trainer {
   int64_t timed_steps_ = 0;
   int64_t resumed_at_ = -1;
   double flops_per_token_ = 0;
-  std::optional<double> peak_tflops_;  // of one device; unknown: no utilisation is told
+  std::optional<double> peak_tflops_;     // of one device; unknown: no utilisation is told
   std::optional<StepReport> rewind_for_;  // the batch to go back before
 };
 

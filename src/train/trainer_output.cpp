@@ -7,6 +7,7 @@
 
 #include "cplm/base.h"
 #include "cplm/plan.h"
+#include "train/rank_agreement.h"
 #include "train/trainer.h"
 
 namespace cplm {
@@ -152,21 +153,11 @@ void Trainer::check_weights() {
 
 // The ranks' weights must be the same bits: hardware that adds wrongly, or a defect, shows here.
 void Trainer::compare_ranks() {
-  if (ranks_.size() == 1) return;
-  const at::Tensor& flat = model_.parameters().flat_value();
-  const at::ScalarType word = flat.element_size() == 2   ? at::kShort
-                              : flat.element_size() == 4 ? at::kInt
-                                                         : at::kLong;
-  const at::Tensor sum = flat.view(word).sum(at::kLong).cpu().view({1});
-  const at::Tensor least = sum.clone(), most = sum.clone();
-  ranks_.host_all_reduce(least, ReduceOp::kMin).wait();
-  ranks_.host_all_reduce(most, ReduceOp::kMax).wait();
-  if (*least.const_data_ptr<int64_t>() != *most.const_data_ptr<int64_t>()) {
-    throw Error(str("step ", state_.step,
-                    ": the ranks' weights differ, so one of them computes wrongly; not saved "
-                    "(last checkpoint: ",
-                    last_checkpoint(), "); test the machines' memory and GPUs"));
-  }
+  if (ranks_.size() == 1 || equal_on_all_ranks(model_.parameters().flat_value(), ranks_)) return;
+  throw Error(str("step ", state_.step,
+                  ": the ranks' weights differ, so one of them computes wrongly; not saved "
+                  "(last checkpoint: ",
+                  last_checkpoint(), "); test the machines' memory and GPUs"));
 }
 
 std::string Trainer::last_checkpoint() const {
@@ -215,13 +206,18 @@ void Trainer::save() {
   check_weights();
   ranks_.at_step(state_.step);
   const CheckpointTensors tensors = checkpoint_tensors();
-  if (!ranks_.leads()) return;
-  log_sources();
-  metrics_->sync();
-  state_.loss_window = guard_.state();
-  saver_->save(
-      state_.step, tensors,
-      to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed, data_));
+  ranks_.leader_works([&] {
+    log_sources();
+    state_.loss_window = guard_.state();
+    saver_->save(
+        state_.step, tensors,
+        to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed, data_),
+        [this] { metrics_->sync(); });
+  });
+}
+
+void Trainer::finish_saving() {
+  ranks_.leader_works([&] { saver_->finish(); });
 }
 
 // The last step, or a run whose train.steps was lowered to that of its newest checkpoint.
@@ -229,7 +225,7 @@ void Trainer::validate_and_finish() {
   if (validation_windows_) run_validation();
   state_.finished = true;
   save();
-  if (saver_) saver_->finish();
+  finish_saving();
   log::info(str("finished: ", total_steps_, " steps, ", with_commas(state_.tokens), " tokens, ",
                 state_.left_out.empty() ? "" : str(state_.left_out.size(), " batches left out, "),
                 folder_.path.string()));
