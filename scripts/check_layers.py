@@ -30,8 +30,8 @@ ARROWS: dict[str, set[str]] = {
     "generate": {"base", "config", "ops", "model"},
     "eval": {"base", "config", "model", "data", "runs", "comm"},
     "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "comm"},
-    "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "eval",
-            "train", "ops", "comm"},
+    "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "generate",
+            "eval", "train", "ops", "comm"},
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",

@@ -73,6 +73,21 @@ Generated generate(LanguageModel& model, const std::vector<std::vector<int64_t>>
 // Keeps log_prob [R, V] of the tokens that the filters leave, -inf elsewhere.
 at::Tensor filter_log_probs(const at::Tensor& log_prob, const SamplingOptions& sampling);
 
+// Ends a text that grows piece by piece before the first of some strings.
+class StopText {
+ public:
+  explicit StopText(std::vector<std::string> stops);  // none of them empty
+  // What is certainly before any of them; holds back what may be the begin of one.
+  std::string add(const std::string& piece);
+  bool found() const { return found_; }
+  std::string rest();  // what was held back, of a text that ended without
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool found_ = false;
+};
+
 // ---- explain ("cplm-explain-1")
 struct ExplainOptions {
   std::string name;  // of the model, for the reader

@@ -1,7 +1,8 @@
 // The page of an explained text: the template with the JSON in its place.
+#include <generate/explain_template.h>
+
 #include "cplm/base.h"
 #include "cplm/generate.h"
-#include "generate/explain_template.h"
 
 namespace cplm {
 
