@@ -28,9 +28,10 @@ ARROWS: dict[str, set[str]] = {
     "model": {"base", "config", "ops"},
     "saved": {"base", "config", "model", "checkpoint"},
     "hf": {"base", "config", "model", "checkpoint", "saved"},
+    "generate": {"base", "config", "ops", "model"},
     "eval": {"base", "config", "model", "data", "runs", "comm"},
     "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "comm"},
-    "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "hf",
+    "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "hf", "generate",
             "eval", "train", "ops", "comm"},
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.

@@ -11,7 +11,7 @@ import sys  # all else is imported where an interruption is answered
 from environment import enter_environment
 
 _NAME = "prepare_data"
-_PACKAGES = ("h5py", "numpy", "pyarrow", "tokenizers", "zstandard")
+_PACKAGES = ("h5py", "numpy", "pyarrow.parquet", "tokenizers", "zstandard")
 
 
 def _job(given):

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,8 @@
 namespace cplm {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+// Called by long work every some ten MiB, on its thread, so that a watch sees it get on.
+using Progress = std::function<void()>;
 
 // ---- safetensors --------------------------------------------------------------------------------
 struct SafetensorsEntry {
@@ -67,7 +70,7 @@ WrittenFile write_safetensors(const std::filesystem::path& path, const NamedTens
 // removed, the others are as before, and Error says which file, bytes needed and free.
 std::filesystem::path save_checkpoint(const std::filesystem::path& run_dir, int64_t step,
                                       const NamedTensors& model, const NamedTensors& optimizer,
-                                      const std::string& state_json);
+                                      const std::string& state_json, const Progress& progress = {});
 
 struct Retention {
   int64_t keep = 3;        // newest complete ones kept
@@ -121,7 +124,8 @@ enum class Verify {
 // model only.
 class CheckpointReader {
  public:
-  explicit CheckpointReader(const std::filesystem::path& folder, Verify verify = Verify::kHashes);
+  explicit CheckpointReader(const std::filesystem::path& folder, Verify verify = Verify::kHashes,
+                            Progress progress = {});  // of hashing
   ~CheckpointReader();
   CheckpointReader(const CheckpointReader&) = delete;
   CheckpointReader& operator=(const CheckpointReader&) = delete;

@@ -24,6 +24,7 @@ struct Launch {
   int64_t local_rank = 0, local_size = 1;  // on this machine
   std::string address;                     // where rank 0 listens
   int64_t port = 0;
+  std::string job;                // the launcher's name of it, "" where it has none
   std::string attempt = "0";      // of an elastic launcher: a restart never meets older keys
   bool launcher_listens = false;  // torchrun's agent serves the key-value store itself
 
@@ -65,7 +66,9 @@ class Communicator {
  public:
   Communicator();  // one process
   // Joins the others: NCCL for tensors on a GPU, Gloo for the rest. Error(kPeerLost) naming rank,
-  // address and port when not all have come within `timeout`; that long a collective waits, too.
+  // address and port when not all have come within `timeout` (that long a collective waits, too),
+  // when one that had come is gone, or when another run has the port. Error(kStopped) when any of
+  // them was told to stop meanwhile (stop_requested()). Ignores SIGPIPE from here on.
   Communicator(const Launch& launch, at::Device device, std::chrono::seconds timeout);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -87,13 +90,20 @@ class Communicator {
   std::string host_broadcast(std::string_view bytes);  // rank 0's
   void barrier();
 
+  // Rank 0 runs `work`, on files say; the others wait until it is done, however long that takes:
+  // only without progress (makes_progress() from inside) for `timeout` all end.
+  void leader_works(const std::function<void()>& work);
+
   // Where this rank is, for messages about those that fall behind. Cheap; call it every step.
   void at_step(int64_t step);
-  // Still at that step, but at work: long validations call it now and then.
+  // Still at that step, but at work: long validations and saves call it now and then, from any
+  // thread.
   void makes_progress();
-  // Tells the others why this rank ends, so that they end too, with the reason. Called once, by the
-  // program's end after an error; rank 0 then waits for the others to have heard, a few seconds.
-  void announce_failure(const std::string& message) noexcept;
+  // Tells the others why this rank ends, so that they end too, with the reason. Called after an
+  // error, before anything that may wait; later calls change nothing. Rank 0 waits for the others
+  // to have heard, two seconds at most. This process then ends within `timeout` and a few seconds,
+  // with `code`, if it has not by itself.
+  void announce_failure(const std::string& message, ExitCode code = ExitCode::kFailed) noexcept;
 
  private:
   friend class PendingCollective;

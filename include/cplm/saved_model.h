@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "cplm/checkpoint.h"
 #include "cplm/config.h"
 #include "cplm/model.h"
 
@@ -21,10 +22,11 @@ struct SavedModel {
 SavedModel find_saved_model(const std::filesystem::path& path);
 
 // Reads a folder's weights; every tensor of the model must be there, and no other.
-void load_model(const std::filesystem::path& folder, ParameterStore& parameters);
+void load_model(const std::filesystem::path& folder, ParameterStore& parameters,
+                const Progress& progress = {});
 // The weights alone, from any CHECKPOINT. A copy head that it lacks keeps its fresh weights, and
 // one that the model lacks is left out with a warning.
 void load_weights(const std::filesystem::path& checkpoint, const ModelConfig& config,
-                  ParameterStore& parameters);
+                  ParameterStore& parameters, const Progress& progress = {});
 
 }  // namespace cplm

@@ -90,7 +90,7 @@ struct RankShare {
   int64_t counted_targets = 0;
 };
 // What a step tells the host, float64 [4] on the device: sum of -log P over the global batch,
-// gradient norm before clipping, 1 when either is not finite, 1 when the loss stands out.
+// gradient norm before clipping, 1 when either is not finite, the guard's verdict on the loss.
 using StepNumbers = at::Tensor;
 // Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
 // `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and stays

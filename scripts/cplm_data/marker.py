@@ -1,5 +1,5 @@
-"""The marker that a job leaves in its output folder until it is done: it says that the folder is the
-job's, and is locked while the job's process lives. Each of several machines has its own."""
+"""The marker that a job leaves in its output folder until it is done: it says that the folder is
+the job's, and is locked while the job's process lives. Each of several machines has its own."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from typing import IO
 
 from cplm_data.errors import PrepareError
 
-NAME = re.compile(r"\.preparing(\.\d+-of-(?P<world>\d+))?")
+_NAME = re.compile(r"\.preparing(\.\d+-of-(?P<world>\d+))?")
 
 
 def _try_lock(path: Path) -> IO[bytes] | None:
@@ -36,15 +36,15 @@ class Marker:
     def exists(self) -> bool:
         return self._path.exists()
 
+    def _is_of_other_job(self, path: Path) -> bool:
+        match = _NAME.fullmatch(path.name)
+        if match is None or path == self._path:
+            return False
+        return self._world == 1 or match["world"] is None or int(match["world"]) != self._world
+
     def of_other_jobs(self) -> list[Path]:
         """Not of the machines that share this one's job."""
-        found = {path: NAME.fullmatch(path.name) for path in self._folder.glob(".preparing*")}
-        return sorted(
-            path
-            for path, match in found.items()
-            if match and path != self._path and (match["world"] is None or self._world == 1
-                                                 or int(match["world"]) != self._world)
-        )
+        return sorted(filter(self._is_of_other_job, self._folder.glob(".preparing*")))
 
     def lock(self) -> None:
         """Leaves the marker, unless a process works here whose files this job must not touch."""

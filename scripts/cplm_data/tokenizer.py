@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from cplm_data.errors import ArgumentError, one_line, system_reason
+from cplm_data.errors import ArgumentError, PrepareError, one_line, system_reason
 
 # A document longer than this is encoded in pieces: an encoding takes about a hundred bytes of
 # memory a token, so one of a gigabyte would not fit.
@@ -98,6 +98,7 @@ class TextEncoder:
         self.dtype = numpy.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self._is_forbidden = numpy.zeros(self.vocab_size, dtype=bool)
         self._is_forbidden[self._ids_never_in_text(description["model"], vocabulary)] = True
+        self._is_cancelled = False
         self._cuts = [cut for cut in _CUTS if self._cuts_cleanly(cut)]
 
     def _ids_never_in_text(self, model: dict, vocabulary: dict[str, int]) -> list[int]:
@@ -165,6 +166,10 @@ class TextEncoder:
             for of_text in pieces
         ], num_dropped
 
+    def cancel(self) -> None:
+        """What other threads are encoding ends with an error, a long document too."""
+        self._is_cancelled = True
+
     def _encode_pieces(self, pieces: list[str]) -> list[numpy.ndarray]:
         arrays: list[numpy.ndarray] = []
         begin = num_characters = 0
@@ -172,6 +177,8 @@ class TextEncoder:
             num_characters += len(piece)
             if num_characters < _CHARACTERS_AT_ONCE and end < len(pieces):
                 continue
+            if self._is_cancelled:
+                raise PrepareError("encoding was cancelled")
             encodings = self._tokenizer.encode_batch_fast(
                 pieces[begin:end], add_special_tokens=False
             )

@@ -80,6 +80,7 @@ class WorkerPool:
     def __init__(self, num_workers: int, plan: EncodingPlan, encoder: TextEncoder) -> None:
         """`encoder`: the plan's, as there is one already."""
         self._num_workers = num_workers
+        self._text_encoder = encoder
         self._encoder = plan.batch_encoder(encoder)
         self._processes: dict[Connection, multiprocessing.Process] = {}
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
@@ -109,6 +110,7 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
             process.kill()
+        self._text_encoder.cancel()
         self._threads.shutdown(cancel_futures=True)
         for connection, process in self._processes.items():
             process.join()

@@ -1,15 +1,37 @@
 // Opens a checkpoint for loading: each part is held against the manifest before it is used.
+#include <fstream>
+
 #include "checkpoint/find.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/pieces.h"
 #include "cplm/base.h"
 
 namespace cplm {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// As sha256_file(), telling of each piece.
+std::string hash_of(const fs::path& path, const Progress& progress) {
+  std::ifstream in(path, std::ios::binary);
+  CPLM_CHECK(in.good(), "cannot read ", path.string());
+  std::vector<char> piece(checkpoint::kPieceBytes);
+  Sha256 hash;
+  while (in.read(piece.data(), std::ssize(piece)) || in.gcount() > 0) {
+    hash.update(piece.data(), static_cast<size_t>(in.gcount()));
+    progress();
+  }
+  CPLM_CHECK(!in.bad(), "cannot read ", path.string());
+  return hash.hex();
+}
+
+}  // namespace
+
 struct CheckpointReader::Impl {
   fs::path folder;
   Verify verify = Verify::kHashes;
+  Progress progress;
   std::optional<checkpoint::Manifest> manifest;
   std::unique_ptr<SafetensorsFile> model, optimizer;
   std::optional<std::string> state;
@@ -29,15 +51,18 @@ struct CheckpointReader::Impl {
   const SafetensorsFile& open(const char* name, std::unique_ptr<SafetensorsFile>& file) const {
     if (!file) {
       const fs::path path = folder / name;
-      if (manifest && verify == Verify::kHashes) check_hash(name, sha256_file(path));
+      if (manifest && verify == Verify::kHashes) {
+        check_hash(name, progress ? hash_of(path, progress) : sha256_file(path));
+      }
       file = std::make_unique<SafetensorsFile>(path);
     }
     return *file;
   }
 };
 
-CheckpointReader::CheckpointReader(const fs::path& folder, Verify verify)
+CheckpointReader::CheckpointReader(const fs::path& folder, Verify verify, Progress progress)
     : impl_(std::make_unique<Impl>()) {
+  impl_->progress = std::move(progress);
   impl_->folder = folder;
   impl_->verify = verify;
   const auto stands = [&](const char* name) {

@@ -38,13 +38,15 @@ SafetensorsLayout::SafetensorsLayout(const NamedTensors& tensors,
   size_bytes_ = header_.size() + position;
 }
 
-WrittenFile SafetensorsLayout::write(const std::filesystem::path& path) const {
+WrittenFile SafetensorsLayout::write(const std::filesystem::path& path,
+                                     const Progress& progress) const {
   CheckedFile file(path);
   file.write(header_.data(), header_.size());
   for (const auto& [name, tensor] : order_) {
     for_each_piece(tensor, [&](const at::Tensor& piece, int64_t) {
       const at::Tensor bytes = piece.to(at::kCPU).contiguous();  // no copy where it is both already
       file.write(bytes.const_data_ptr(), static_cast<size_t>(bytes.nbytes()));
+      if (progress) progress();
     });
   }
   const uint64_t size_bytes = file.size_bytes();

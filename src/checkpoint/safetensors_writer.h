@@ -17,7 +17,7 @@ class SafetensorsLayout {
   SafetensorsLayout(const NamedTensors& tensors,
                     const std::map<std::string, std::string>& metadata);
   uint64_t size_bytes() const { return size_bytes_; }
-  WrittenFile write(const std::filesystem::path& path) const;
+  WrittenFile write(const std::filesystem::path& path, const Progress& progress = {}) const;
 
  private:
   std::vector<std::pair<const std::string*, at::Tensor>> order_;

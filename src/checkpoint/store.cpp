@@ -80,11 +80,11 @@ class Snapshot {
     return model_.size_bytes() + optimizer_.size_bytes() + state_json_.size() + kOverheadBytes;
   }
 
-  void write(const fs::path& folder) const {
+  void write(const fs::path& folder, const Progress& progress) const {
     checkpoint::Manifest manifest{step_, {}};
-    const WrittenFile model = model_.write(folder / checkpoint::kModelFile);
+    const WrittenFile model = model_.write(folder / checkpoint::kModelFile, progress);
     manifest.files[checkpoint::kModelFile] = {model.size_bytes, model.sha256, num_model_};
-    const WrittenFile optimizer = optimizer_.write(folder / checkpoint::kOptimizerFile);
+    const WrittenFile optimizer = optimizer_.write(folder / checkpoint::kOptimizerFile, progress);
     manifest.files[checkpoint::kOptimizerFile] = {optimizer.size_bytes, optimizer.sha256,
                                                   num_optimizer_};
     manifest.files[checkpoint::kStateFile] =
@@ -100,12 +100,13 @@ class Snapshot {
   const std::string& state_json_;
 };
 
-void write_and_publish(const fs::path& checkpoints, int64_t step, const Snapshot& snapshot) {
+void write_and_publish(const fs::path& checkpoints, int64_t step, const Snapshot& snapshot,
+                       const Progress& progress) {
   checkpoint::recover_interrupted(checkpoints);
   const uint64_t free = free_bytes(checkpoints);
   CPLM_CHECK(free >= snapshot.needed_bytes(), "the disk has too little room");
   PartialFolder partial(checkpoint::aside_path(checkpoints, step, checkpoint::Aside::kPartial));
-  snapshot.write(partial.path());
+  snapshot.write(partial.path(), progress);
   checkpoint::publish_step(checkpoints, step);
   partial.set_published();
 }
@@ -133,7 +134,8 @@ std::string intact_text(const fs::path& run_dir) try {
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& run_dir, int64_t step, const NamedTensors& model,
-                         const NamedTensors& optimizer, const std::string& state_json) {
+                         const NamedTensors& optimizer, const std::string& state_json,
+                         const Progress& progress) {
   CPLM_CHECK(step >= 0, "cannot save a checkpoint of step ", step, ": expected 0 or more");
   const std::string problem = checkpoint::state_problem(state_json, step);
   CPLM_CHECK(problem.empty(), "cannot save a checkpoint of step ", step, ": its state: ", problem);
@@ -143,7 +145,7 @@ fs::path save_checkpoint(const fs::path& run_dir, int64_t step, const NamedTenso
   try {
     make_folders(checkpoints);
     lock = std::make_unique<FileLock>(checkpoints / ".lock");
-    write_and_publish(checkpoints, step, snapshot);
+    write_and_publish(checkpoints, step, snapshot, progress);
   } catch (const Error& error) {
     throw Error(str("the checkpoint of step ", step, " was not saved: ", error.what(),
                     lock ? room_text(checkpoints, snapshot) : "", intact_text(run_dir)),

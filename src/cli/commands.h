@@ -17,6 +17,7 @@ void add_data_make_command(CLI::App& data);  // below `cplm data`
 // For CLI11: what is wrong with the text of a seed, or "". It would take -1, and clamp what is too
 // large.
 std::string seed_problem(const std::string& text);
+void add_generate_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 void add_import_command(CLI::App& app);
 void add_verify_checkpoint_command(CLI::App& app);

@@ -1,20 +1,16 @@
-// Collectives by c10d: Gloo among hosts and for tensors on a CPU, NCCL for tensors on GPUs. The
-// only file that sees c10d.
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#ifdef CPLM_CUDA
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#endif
-
+// Collectives by c10d: Gloo among hosts and for tensors on a CPU, NCCL for tensors on GPUs. With
+// groups.cpp the only file that sees c10d.
 #include <ATen/ops/from_blob.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "comm/own_address.h"
+#include "comm/groups.h"
 #include "comm/peer_watch.h"
 #include "cplm/comm.h"
 
@@ -23,24 +19,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using Work = c10::intrusive_ptr<c10d::Work>;
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-class StoreKeyValues : public KeyValues {
- public:
-  explicit StoreKeyValues(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
-  void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
-  std::optional<std::string> get(const std::string& key) override {
-    if (!store_->check({key})) return std::nullopt;
-    return store_->get_to_str(key);
-  }
-  std::string set_if_absent(const std::string& key, const std::string& value) override {
-    return store_->compareSet(key, std::string(), value);
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Store> store_;
-};
 
 c10d::ReduceOp::RedOpType library_op(ReduceOp op) {
   switch (op) {
@@ -54,74 +32,41 @@ c10d::ReduceOp::RedOpType library_op(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-c10::intrusive_ptr<c10d::Store> connect(const Launch& launch, milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(launch.port);
-  options.isServer = launch.rank == 0 && !launch.launcher_listens;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  return c10::make_intrusive<c10d::TCPStore>(launch.address, options);
-}
-
-c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                            const std::string& prefix, const Launch& launch,
-                                            milliseconds timeout) {
-  const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  const std::string address = own_address(launch);
-  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface != nullptr && *interface != '\0') {
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
-  } else if (!address.empty()) {
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
-  } else {
-    options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
-  }
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(
-      c10::make_intrusive<c10d::PrefixStore>(prefix, store), static_cast<int>(launch.rank),
-      static_cast<int>(launch.size), options);
-}
-
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
-                                            const Launch& launch, at::Device device,
-                                            milliseconds timeout) {
-#ifdef CPLM_CUDA
-  // Its own watchdog would end the process with a stack trace; ours ends it with a reason.
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
-  const auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout;
-  auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(
-      c10::make_intrusive<c10d::PrefixStore>("nccl", store), static_cast<int>(launch.rank),
-      static_cast<int>(launch.size), options);
-  group->setBoundDeviceId(device);
-  return group;
-#else
-  (void)store, (void)launch, (void)timeout;
-  throw Error(str("this build has no CUDA, so no collectives on ", device.str()),
-              ExitCode::kBadConfig);
-#endif
-}
-
 // After a failure nothing may wait for ever: neither a store whose machine is silent, nor threads
-// that are joined at exit.
-void end_soon(int64_t rank, int64_t size) {
-  std::thread([rank, size] {
-    std::this_thread::sleep_for(std::chrono::seconds(15));
+// that are joined at exit, nor a save under way.
+void end_within(std::chrono::seconds limit, const std::string& who, ExitCode code) {
+  std::thread([limit, who, code] {
+    std::this_thread::sleep_for(limit);
     const std::string line =
-        str("error: rank ", rank, " of ", size,
-            " lost a peer, and the launch's key-value store does not answer\n");
+        str("error: ", who, " was still not at its end ", limit.count(), " s after its failure\n");
     if (::write(STDERR_FILENO, line.data(), line.size()) < 0) std::_Exit(1);
-    std::_Exit(static_cast<int>(ExitCode::kPeerLost));
+    std::_Exit(static_cast<int>(code));
   }).detach();
+}
+
+constexpr std::chrono::seconds kEndAfterLoss{8};
+
+// "1, 3, 4 and 12 more"
+std::string list_of(const std::vector<int64_t>& ranks) {
+  constexpr size_t kNamed = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(kNamed, ranks.size()); ++i) {
+    text += str(i == 0 ? "" : ", ", ranks[i]);
+  }
+  return ranks.size() <= kNamed ? text : str(text, " and ", ranks.size() - kNamed, " more");
 }
 
 }  // namespace
 
 struct Communicator::Impl {
   int64_t rank = 0, size = 1;
-  c10::intrusive_ptr<c10d::Store> store;
-  c10::intrusive_ptr<c10d::Backend> tensors, hosts;
+  std::chrono::seconds timeout{0};
+  GroupPointer tensors, hosts;
   std::unique_ptr<PeerWatch> watch;
-  std::atomic<bool> failed = false;  // read by the watch's thread
+  std::atomic<bool> failed = false;  // read by the watch's threads
+  int64_t num_led = 0;               // leader_works() so far
+
+  std::string who() const { return str("rank ", rank, " of ", size); }
 
   // Runs `call` and turns what c10d throws into an Error that says which rank is to blame.
   template <class Call>
@@ -130,14 +75,19 @@ struct Communicator::Impl {
       return call();
     } catch (const std::exception& error) {
       failed = true;
-      end_soon(rank, size);
-      throw Error(str("rank ", rank, " of ", size, ": ", watch->explain(), " (",
-                      first_line(error.what()), ")"),
-                  ExitCode::kPeerLost);
+      end_within(kEndAfterLoss, who(), ExitCode::kPeerLost);
+      const RunEnd end = watch->explain();
+      const std::string what = first_line(error.what());
+      throw Error(str(who(), ": ", end.reason, what == end.reason ? "" : " (" + what + ")"),
+                  end.code);
     }
   }
   template <class Call>
   PendingCollective start(std::vector<at::Tensor> operands, Call&& call);
+
+  void join(const Launch& launch, at::Device device);
+  void start_watch(std::unique_ptr<KeyValues> store);
+  void wait_for_all(const Joining& joining);
 };
 
 struct PendingCollective::Impl {
@@ -159,38 +109,72 @@ void PendingCollective::wait() {
 
 Communicator::Communicator() : impl_(std::make_unique<Impl>()) {}
 
+void Communicator::Impl::start_watch(std::unique_ptr<KeyValues> store) {
+  PeerLimits limits;
+  limits.no_progress = timeout;
+  // This outlives the communicator after a failure.
+  watch =
+      std::make_unique<PeerWatch>(std::move(store), rank, size, limits, [this](const RunEnd& end) {
+        if (failed) return;  // the main thread is about to end, and tells why
+        log::error(str(who(), " ends: ", end.reason));
+        log::flush();
+        std::_Exit(static_cast<int>(end.code));
+      });
+}
+
+// The watch answers signals here: it tells the others.
+void Communicator::Impl::wait_for_all(const Joining& joining) {
+  while (!watch->all_came()) {
+    if (const auto end = watch->heard()) {
+      watch->let_others_hear();
+      throw joining.ended(end->reason, end->code);
+    }
+    if (joining.overdue()) {
+      throw joining.failed(str("not there yet: rank ", list_of(watch->missing_ranks())));
+    }
+    watch->makes_progress();
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+}
+
+void Communicator::Impl::join(const Launch& launch, at::Device device) {
+  const Joining joining(launch, timeout);
+  try {
+    const StorePointer store = open_store(launch, joining, timeout);
+    find_own_run(*key_values(store), launch, joining);
+    // A connection of its own: the watch speaks while this thread may wait inside the store.
+    auto watched = key_values(own_connection(store, launch));
+    take_place(*watched, launch);
+    start_watch(std::move(watched));
+    wait_for_all(joining);
+    const StorePointer keys = run_store(store, launch);
+    hosts = make_gloo(keys, "hosts", launch, timeout);
+    tensors = device.is_cpu() ? make_gloo(keys, "tensors", launch, timeout)
+                              : make_nccl(keys, launch, device, timeout);
+    watch->joined();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const auto end = watch ? watch->heard() : std::nullopt;
+    throw joining.failed(end ? end->reason : first_line(error.what()));
+  }
+}
+
 Communicator::Communicator(const Launch& launch, at::Device device, std::chrono::seconds timeout)
     : impl_(std::make_unique<Impl>()) {
   impl_->rank = launch.rank;
   impl_->size = launch.size;
+  impl_->timeout = timeout;
   if (launch.alone()) return;
+  std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to a peer that may be gone: an error, not our end
   // What c10d tells of a lost connection is a stack trace; the reason is ours to tell.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {
-    const auto base = connect(launch, timeout);
-    impl_->store = c10::make_intrusive<c10d::PrefixStore>(str("cplm/", launch.attempt), base);
-    impl_->hosts = make_gloo(impl_->store, "hosts", launch, timeout);
-    impl_->tensors = device.is_cpu() ? make_gloo(impl_->store, "tensors", launch, timeout)
-                                     : make_nccl(impl_->store, launch, device, timeout);
-    // A connection of its own: the watch speaks while this thread may wait inside the store.
-    auto watched = std::make_unique<StoreKeyValues>(
-        c10::make_intrusive<c10d::PrefixStore>(str("cplm/", launch.attempt), base->clone()));
-    PeerLimits limits;
-    limits.no_progress = timeout;
-    Impl* impl = impl_.get();  // outlives this object after a failure
-    impl_->watch = std::make_unique<PeerWatch>(
-        std::move(watched), launch.rank, launch.size, limits, [impl](const std::string& reason) {
-          if (impl->failed) return;  // the main thread is about to end, and tells why
-          log::error(str("rank ", impl->rank, " of ", impl->size, " ends: ", reason));
-          log::flush();
-          std::_Exit(static_cast<int>(ExitCode::kPeerLost));
-        });
-  } catch (const std::exception& error) {
-    throw Error(str("rank ", launch.rank, " of ", launch.size, " could not join the others at ",
-                    launch.address, " port ", launch.port, " within ", timeout.count(),
-                    " s: ", first_line(error.what()),
-                    "; see that all ranks were started, and that the port is free and reachable"),
-                ExitCode::kPeerLost);
+    impl_->join(launch, device);
+  } catch (const Error& error) {
+    announce_failure(error.what(), error.code());
+    if (impl_->watch != nullptr) static_cast<void>(impl_.release());  // as ~Communicator
+    throw;
   }
 }
 
@@ -282,10 +266,20 @@ void Communicator::makes_progress() {
   if (impl_->watch) impl_->watch->makes_progress();
 }
 
-void Communicator::announce_failure(const std::string& message) noexcept {
+void Communicator::leader_works(const std::function<void()>& work) {
+  if (impl_->size == 1) return work();
+  const int64_t number = ++impl_->num_led;
+  if (leads()) work();
+  impl_->guarded([&] {
+    leads() ? impl_->watch->leader_is_done(number) : impl_->watch->wait_for_leader(number);
+  });
+}
+
+void Communicator::announce_failure(const std::string& message, ExitCode code) noexcept {
   if (impl_->watch == nullptr || impl_->failed) return;
   impl_->failed = true;
-  impl_->watch->announce(message);
+  end_within(impl_->timeout + kEndAfterLoss, impl_->who(), code);
+  impl_->watch->announce(first_line(message));
 }
 
 }  // namespace cplm

@@ -94,6 +94,8 @@ Launch read_torchrun(const Reader& reader) {
   read_address(reader, launch, launch.address, kDefaultPort);
   launch.launcher_listens = reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   launch.attempt = reader.text("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  launch.job =
+      reader.text("TORCHELASTIC_RUN_ID").value_or(reader.text("SLURM_JOB_ID").value_or(""));
   return launch;
 }
 
@@ -110,6 +112,7 @@ Launch read_slurm(const Reader& reader) {
   read_address(reader, launch, first_host(reader.text("SLURM_STEP_NODELIST").value_or("")),
                20000 + (job * 31 + step) % 20000);
   launch.attempt = reader.text("SLURM_RESTART_COUNT").value_or("0");
+  launch.job = str(job, ".", step);
   return launch;
 }
 
@@ -122,6 +125,7 @@ Launch read_mpi(const Reader& reader, const std::string& rank, const std::string
   const bool one_machine = launch.local_size == launch.size;
   read_address(reader, launch, one_machine ? "127.0.0.1" : "",
                one_machine ? 20000 + ::getppid() % 20000 : kDefaultPort);
+  launch.job = reader.text("PMIX_NAMESPACE").value_or(one_machine ? str(::getppid()) : "");
   return launch;
 }
 
@@ -142,6 +146,10 @@ Launch read_launch(const Environment& environment) {
   }
   if (reader.has("PMI_SIZE") && reader.has("MPI_LOCALRANKID")) {
     return read_mpi(reader, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+  }
+  // Several processes that each took themselves for the only one would write one folder.
+  for (const char* name : {"RANK", "LOCAL_RANK"}) {
+    if (reader.has(name)) reader.required("WORLD_SIZE", str(name, " is set"));
   }
   return {};
 }

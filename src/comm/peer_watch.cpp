@@ -1,43 +1,60 @@
-// See peer_watch.h. Keys: beat/R "step count", failure "rank R: why", left/R, heard/R.
+// See peer_watch.h. Keys: beat/R "step progress count", end "code why", left/R, heard/R, all (all
+// ranks have come), led (rank 0's last finished work). The end of a run is in peer_end.cpp.
 #include "comm/peer_watch.h"
 
 #include <exception>
 #include <utility>
 
-#include "cplm/base.h"
+#include "comm/peer_watch_keys.h"
 
 namespace cplm {
-namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-const std::string kFailure = "failure";
-const std::string kStoreGone =
-    "rank 0 or the launcher is gone, and with it the launch's key-value store";
-
-double seconds(milliseconds duration) { return static_cast<double>(duration.count()) / 1000.0; }
-
-}  // namespace
-
-PeerWatch::PeerWatch(std::unique_ptr<KeyValues> store, int64_t rank, int64_t size,
-                     const PeerLimits& limits,
-                     std::function<void(const std::string& reason)> on_failure)
-    : store_(std::move(store)),
+PeerWatch::PeerWatch(std::unique_ptr<KeyValues> run_store, int64_t rank, int64_t size,
+                     const PeerLimits& limits, std::function<void(const RunEnd&)> on_end)
+    : store_(std::move(run_store)),
       rank_(rank),
       size_(size),
       limits_(limits),
-      on_failure_(std::move(on_failure)),
+      on_end_(std::move(on_end)),
       progress_(Clock::now()),
       next_{"", Clock::now()} {
   beat();
   thread_ = std::thread([this] { watch(); });
+  store_thread_ = std::thread([this] { watch_store(); });
 }
 
 PeerWatch::~PeerWatch() { leave(); }
 
-std::string PeerWatch::key_of(const std::string& what, int64_t rank) const {
-  return str(what, "/", rank);
+// Holds the store; the store's watch sees how long its answer takes.
+class PeerWatch::Asking {
+ public:
+  explicit Asking(PeerWatch& watch) : watch_(watch), lock_(watch.store_mutex_) {
+    watch_.asked_at_ = Clock::now().time_since_epoch().count();
+  }
+  ~Asking() { watch_.asked_at_ = 0; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  PeerWatch& watch_;
+  std::lock_guard<std::mutex> lock_;
+};
+
+std::optional<std::string> PeerWatch::get(const std::string& key) {
+  const Asking asking(*this);
+  return store_->get(key);
+}
+
+void PeerWatch::set(const std::string& key, const std::string& value) {
+  const Asking asking(*this);
+  store_->set(key, value);
+}
+
+RunEnd PeerWatch::declare(const RunEnd& end) {
+  const Asking asking(*this);
+  return declare_end(*store_, end);
 }
 
 bool PeerWatch::sleep(milliseconds duration) {
@@ -45,178 +62,153 @@ bool PeerWatch::sleep(milliseconds duration) {
   return !ends_.wait_for(lock, duration, [this] { return ending_; });
 }
 
+bool PeerWatch::all_came() {
+  if (rank_ != 0) return get(keys::kAll).has_value();
+  while (came_ < size_) {
+    if (!get(keys::of_rank("beat", came_))) return false;
+    came_ += 1;
+  }
+  set(keys::kAll, "1");
+  return true;
+}
+
+std::vector<int64_t> PeerWatch::missing_ranks() {
+  std::vector<int64_t> missing;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    if (!get(keys::of_rank("beat", rank))) missing.push_back(rank);
+  }
+  return missing;
+}
+
+void PeerWatch::joined() {
+  const std::lock_guard lock(mutex_);
+  joining_ = false;
+  progress_ = Clock::now();
+}
+
 void PeerWatch::at_step(int64_t step) {
   const std::lock_guard lock(mutex_);
   step_ = step;
   progress_ = Clock::now();
+  progress_count_ += 1;
 }
 
 void PeerWatch::makes_progress() {
   const std::lock_guard lock(mutex_);
   progress_ = Clock::now();
+  progress_count_ += 1;
+}
+
+void PeerWatch::leader_is_done(int64_t number) { set(keys::kLed, str(number)); }
+
+// Asks less often the longer it takes, since all ranks ask one store.
+void PeerWatch::wait_for_leader(int64_t number) {
+  std::string seen;
+  milliseconds pause(2);
+  while (true) {
+    if (const auto end = heard()) throw Error(end->reason, end->code);
+    const std::string done = get(keys::kLed).value_or("0");
+    if (std::stoll(done) >= number) return makes_progress();
+    const std::string sign = keys::progress_of(get(keys::of_rank("beat", 0)).value_or(""));
+    if (sign != std::exchange(seen, sign)) makes_progress();
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause + pause / 4 + milliseconds(1), limits_.poll);
+  }
+}
+
+std::optional<RunEnd> PeerWatch::heard() const {
+  const std::lock_guard lock(mutex_);
+  return heard_;
 }
 
 void PeerWatch::beat() {
-  int64_t step = 0;
+  std::string value;
   {
     const std::lock_guard lock(mutex_);
-    step = step_;
+    value = str(step_, " ", progress_count_, " ", ++beats_);
   }
-  const std::lock_guard lock(store_mutex_);
-  store_->set(key_of("beat", rank_), str(step, " ", ++beats_));
+  set(keys::of_rank("beat", rank_), value);
 }
 
 // Why the run cannot go on, if so. Each rank looks after the next one, so that the store sees a few
 // requests a second from each, whatever their number.
-std::optional<std::string> PeerWatch::find_failure() {
+std::optional<RunEnd> PeerWatch::find_end() {
+  if (const auto end = get(keys::kEnd)) return keys::parse_end(*end);
   const int64_t next = (rank_ + 1) % size_;
-  const std::lock_guard lock(store_mutex_);
-  if (const auto failure = store_->get(kFailure)) return failure;
-  const std::string sign = store_->get(key_of("beat", next)).value_or("");
-  if (sign != next_.beat) {
+  const std::string sign = get(keys::of_rank("beat", next)).value_or("");
+  if (sign != next_.beat || sign.empty()) {  // empty: it has yet to come
     next_ = {sign, Clock::now()};
-  } else if (Clock::now() - next_.since > limits_.silence && !store_->get(key_of("left", next))) {
-    return store_->set_if_absent(
-        kFailure, str("rank ", next, " has shown no sign of life for ", seconds(limits_.silence),
-                      " s: its process or machine is gone, or the network to it"));
+  } else if (Clock::now() - next_.since > limits_.silence && !get(keys::of_rank("left", next))) {
+    return declare(
+        {str("rank ", next, " has shown no sign of life for ", keys::seconds(limits_.silence),
+             " s: its process or machine is gone, or the network to it")});
   }
-  return std::nullopt;
+  const auto own = own_end();
+  return own ? std::optional(declare(*own)) : std::nullopt;
 }
 
-std::optional<std::string> PeerWatch::stuck() {
+// What this process itself has to tell.
+std::optional<RunEnd> PeerWatch::own_end() {
   const std::lock_guard lock(mutex_);
+  if (joining_ && stop_requested()) {
+    return RunEnd{
+        str("rank ", rank_, " was told to stop while ranks were joining; nothing to save"),
+        ExitCode::kStopped};
+  }
   if (Clock::now() - progress_ < limits_.no_progress) return std::nullopt;
-  return str("rank ", rank_, " made no progress for ", seconds(limits_.no_progress), " s, at step ",
-             step_);
+  return RunEnd{str("rank ", rank_, " made no progress for ", keys::seconds(limits_.no_progress),
+                    " s, at step ", step_)};
 }
 
 void PeerWatch::watch() {
-  std::optional<std::string> reason;
-  while (!reason && sleep(limits_.poll)) {
+  std::optional<RunEnd> end;
+  while (!end && sleep(limits_.poll)) {
     try {
       beat();
-      reason = find_failure();
-      if (reason) break;
-      reason = stuck();
-      if (!reason) continue;
-      const std::lock_guard lock(store_mutex_);
-      reason = store_->set_if_absent(kFailure, *reason);
+      end = find_end();
     } catch (const std::exception&) {
-      reason = kStoreGone;
+      end = RunEnd{keys::kStoreGone};
     }
   }
-  if (!reason) return;
+  if (!end) return;
   {
     const std::lock_guard lock(mutex_);
-    heard_ = reason;
+    heard_ = end;
   }
   try {
-    const std::lock_guard lock(store_mutex_);
-    store_->set(key_of("heard", rank_), "1");
+    set(keys::of_rank("heard", rank_), "1");
   } catch (const std::exception&) {  // the store is gone: nobody waits there
   }
-  if (sleep(limits_.grace)) on_failure_(*reason);
+  if (sleep(limits_.grace)) end_process(*end);
 }
 
-void PeerWatch::wait_for_all(const std::string& key, milliseconds at_most) noexcept {
-  const Clock::time_point end = Clock::now() + at_most;
-  int64_t rank = 0;
-  while (rank < size_ && Clock::now() < end) {
-    try {
-      const std::lock_guard lock(store_mutex_);
-      if (rank == rank_ || store_->get(key_of(key, rank))) {
-        rank += 1;
-        continue;
-      }
-    } catch (const std::exception&) {
-      return;
-    }
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-}
-
-void PeerWatch::announce(const std::string& message) noexcept {
-  try {
-    const std::lock_guard lock(store_mutex_);
-    store_->set_if_absent(kFailure, str("rank ", rank_, ": ", message));
-    store_->set(key_of("heard", rank_), "1");
-  } catch (const std::exception&) {
-    return;  // the store is gone, so the others end for that
-  }
-  if (rank_ == 0) wait_for_all("heard", 8 * limits_.poll);
-}
-
-// Of every rank, "left" for those that have.
-std::vector<std::string> PeerWatch::signs() {
-  const std::lock_guard lock(store_mutex_);
-  std::vector<std::string> all;
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    const bool left = store_->get(key_of("left", rank)).has_value();
-    all.push_back(left ? "left" : store_->get(key_of("beat", rank)).value_or(""));
-  }
-  return all;
-}
-
-std::optional<std::string> PeerWatch::wait_for_failure(milliseconds at_most) {
-  const Clock::time_point end = Clock::now() + at_most;
+// A store whose machine is silent, or cut off, answers never: whoever asks it waits for ever.
+void PeerWatch::watch_store() {
+  const auto is_over = [this] { return store_watch_ends_; };
   while (true) {
     {
-      const std::lock_guard lock(store_mutex_);
-      if (const auto failure = store_->get(kFailure)) return failure;
+      std::unique_lock lock(mutex_);
+      if (ends_.wait_for(lock, limits_.poll, is_over)) return;
     }
-    if (Clock::now() > end) return std::nullopt;
-    std::this_thread::sleep_for(milliseconds(50));
+    const int64_t asked_at = asked_at_;
+    if (asked_at == 0) continue;
+    const Clock::time_point since{Clock::duration(asked_at)};
+    if (Clock::now() - since > limits_.silence) break;
   }
+  const RunEnd end{str(keys::kStoreGone, ": no answer for ", keys::seconds(limits_.silence), " s")};
+  std::unique_lock lock(mutex_);
+  if (!heard_) heard_ = end;
+  if (ends_.wait_for(lock, limits_.grace, is_over)) return;
+  lock.unlock();
+  end_process(end);
 }
 
-std::string PeerWatch::find_lost() {
-  const std::vector<std::string> before = signs();
-  const std::optional<std::string> failure = wait_for_failure(4 * limits_.poll);
-  const std::vector<std::string> after = signs();
-  const std::lock_guard lock(store_mutex_);
-  store_->set(key_of("heard", rank_), "1");
-  if (failure) return *failure;
-  std::string names;
-  for (size_t rank = 0; rank < after.size(); ++rank) {
-    const bool silent = after[rank] == before[rank] && after[rank] != "left";
-    if (silent && static_cast<int64_t>(rank) != rank_) {
-      names += str(names.empty() ? "" : ", ", rank);
-    }
-  }
-  if (names.empty()) return "every rank still shows life; the network between them may be cut";
-  return store_->set_if_absent(
-      kFailure, str("rank ", names, " was lost: its process was killed or its machine is gone"));
-}
-
-std::string PeerWatch::explain() noexcept {
+void PeerWatch::end_process(const RunEnd& end) {
   {
     const std::lock_guard lock(mutex_);
-    if (heard_) return *heard_;  // the store may be gone by now
+    if (std::exchange(ended_, true)) return;
   }
-  try {
-    const std::string reason = find_lost();
-    if (rank_ == 0) wait_for_all("heard", 4 * limits_.poll);
-    return reason;
-  } catch (const std::exception&) {
-    return kStoreGone;
-  }
-}
-
-void PeerWatch::leave() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (left_) return;
-    left_ = ending_ = true;
-  }
-  ends_.notify_all();
-  thread_.join();
-  try {
-    const std::lock_guard lock(store_mutex_);
-    store_->set(key_of("left", rank_), "1");
-  } catch (const std::exception&) {
-    return;  // rank 0 has left already
-  }
-  if (rank_ == 0) wait_for_all("left", 4 * limits_.silence);
+  on_end_(end);
 }
 
 }  // namespace cplm

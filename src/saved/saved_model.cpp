@@ -14,13 +14,15 @@ namespace {
 using MayLack = std::function<bool(const std::string&)>;
 
 void read_parameters(const SafetensorsFile& file, const fs::path& origin,
-                     ParameterStore& parameters, const MayLack& may_lack) {
+                     ParameterStore& parameters, const MayLack& may_lack,
+                     const Progress& progress) {
   for (const Parameter& p : parameters.all()) {
     if (file.contains(p.name)) {
       file.read_into(p.name, p.master);
     } else {
       CPLM_CHECK(may_lack(p.name), origin.string(), ": expected tensor ", p.name, ", found none");
     }
+    if (progress) progress();
   }
   for (const auto& [name, entry] : file.entries()) {
     if (parameters.find(name) == nullptr) {
@@ -79,18 +81,19 @@ SavedModel find_saved_model(const fs::path& path) {
   return found;
 }
 
-void load_model(const fs::path& folder, ParameterStore& parameters) {
-  CheckpointReader reader(folder);
-  read_parameters(reader.model(), folder / "model.safetensors", parameters,
-                  [](const std::string&) { return false; });
+void load_model(const fs::path& folder, ParameterStore& parameters, const Progress& progress) {
+  CheckpointReader reader(folder, Verify::kHashes, progress);
+  read_parameters(
+      reader.model(), folder / "model.safetensors", parameters,
+      [](const std::string&) { return false; }, progress);
 }
 
-void load_weights(const fs::path& checkpoint, const ModelConfig& config,
-                  ParameterStore& parameters) {
+void load_weights(const fs::path& checkpoint, const ModelConfig& config, ParameterStore& parameters,
+                  const Progress& progress) {
   const fs::path folder = resolve_checkpoint(checkpoint);
-  CheckpointReader reader(folder);
+  CheckpointReader reader(folder, Verify::kHashes, progress);
   const bool has_copy_head = reader.model().contains("copy_token.weight");
-  read_parameters(reader.model(), folder / "model.safetensors", parameters, is_copy_head);
+  read_parameters(reader.model(), folder / "model.safetensors", parameters, is_copy_head, progress);
   log::info(
       str("weights from ", folder.string(),
           config.head == HeadKind::kCplm && !has_copy_head ? ", under a fresh copy head" : ""));

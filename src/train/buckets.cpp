@@ -76,14 +76,28 @@ void GradientReducer::finish() {
   sent_ = 0;
 }
 
-void gather_parts(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat) {
+void gather_parts(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat,
+                  const at::Tensor& room) {
   if (!buckets.sharded()) return;
-  std::vector<PendingCollective> pending;
-  for (size_t i = 0; i < buckets.all().size(); ++i) {
-    pending.push_back(
-        ranks.all_gather(part(flat, buckets.all()[i]), part(flat, buckets.owned()[i])));
-  }
-  for (PendingCollective& each : pending) each.wait();
+  const int64_t num_ranks = ranks.size(), num_owned = buckets.owned_elements();
+  const at::Tensor parts =
+      room.view(flat.scalar_type()).narrow(0, 0, flat.numel()).view({num_ranks, num_owned});
+  const at::Tensor own = parts.select(0, ranks.rank());
+  const auto for_each_bucket = [&](const auto& visit) {
+    int64_t offset = 0;
+    for (size_t i = 0; i < buckets.all().size(); ++i) {
+      const int64_t share = buckets.owned()[i].end - buckets.owned()[i].begin;
+      visit(i, offset, share);
+      offset += share;
+    }
+  };
+  for_each_bucket([&](size_t i, int64_t offset, int64_t share) {
+    own.narrow(0, offset, share).copy_(part(flat, buckets.owned()[i]));
+  });
+  ranks.all_gather(parts.view({-1}), own).wait();
+  for_each_bucket([&](size_t i, int64_t offset, int64_t share) {
+    part(flat, buckets.all()[i]).view({num_ranks, share}).copy_(parts.narrow(1, offset, share));
+  });
 }
 
 at::Tensor take_owned(const Buckets& buckets, const at::Tensor& flat) {

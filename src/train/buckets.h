@@ -63,8 +63,11 @@ class GradientReducer {
   size_t sent_ = 0;
 };
 
-// Every rank's part of each bucket of `flat` to all ranks, in place.
-void gather_parts(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat);
+// Every rank's part of each bucket of `flat` to all ranks, in one collective however many buckets
+// there are: among hundreds of ranks each one costs a round of hops. `room`, whose contents are
+// lost, holds what travels; of flat's size in bytes at least.
+void gather_parts(Communicator& ranks, const Buckets& buckets, const at::Tensor& flat,
+                  const at::Tensor& room);
 // The parts as one buffer, in the buckets' order; and back into their places of `flat`.
 at::Tensor take_owned(const Buckets& buckets, const at::Tensor& flat);
 // This rank's parts of a whole buffer that rank 0 holds on its host.

@@ -97,7 +97,12 @@ void add_traffic(StepPlan& plan, const Config& config, const GpuModel& gpu, doub
   const double bucket_s = collective.seconds(bucket * sizes.wire, shard ? 1 : 2);
   plan.reduction_s = sizes.buckets * bucket_s;
   plan.reduction_wait_s = std::max(bucket_s, plan.reduction_s - window_s);
-  if (shard) plan.gather_s = sizes.buckets * collective.seconds(bucket * sizes.value, 1);
+  if (shard) {
+    // In one piece, by way of the gradients' memory, out of which it is copied.
+    const double bytes = sizes.parameters * sizes.value;
+    plan.gather_s =
+        collective.seconds(bytes, 1) + 2 * bytes / (gpu.memory_tb_per_s * 1e12 * kShareOfBandwidth);
+  }
   plan.update_s = update_seconds(sizes, shard, gpu, plan.ranks);
 }
 
@@ -153,7 +158,7 @@ std::vector<std::string> plan_assumptions(const GpuModel& gpu) {
       "a hop of a collective costs what NCCL's cost model says (src/graph/tuning.cc, LL128): 1.9 "
       "us in a node, 4 us between nodes; trees 1.2 and 8.5 us",
       "buckets are reduced beside the last micro-batch's backward, at no cost to it, but for the "
-      "last bucket; gathered weights are waited for",
+      "last bucket; weights are gathered in one piece and waited for",
       "the global batch stays as configured, more GPUs get fewer sequences each; where there are "
       "more GPUs than sequences it grows to one a GPU",
       "NCCL takes 1 GiB of each GPU; a GPU's memory counts as 10^9 bytes a GB, the rest is for the "

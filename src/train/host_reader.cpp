@@ -26,7 +26,7 @@ std::vector<StepReport> HostReader::take(bool drain) {
     if (pending.copied) pending.copied->synchronize();
     const double* numbers = pending.host.const_data_ptr<double>();
     reports.push_back({pending.step, pending.counted_targets, numbers[0], numbers[1],
-                       numbers[2] != 0.0, numbers[3] != 0.0});
+                       numbers[2] != 0.0, static_cast<int>(numbers[3])});
     pending_.pop_front();
   }
   return reports;

@@ -18,7 +18,7 @@ struct StepReport {
   double loss_sum = 0;
   double grad_norm = 0;
   bool not_finite = false;
-  bool spike = false;
+  int verdict = 0;  // LossGuard::Verdict
 };
 
 class HostReader {

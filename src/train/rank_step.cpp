@@ -32,7 +32,8 @@ void RankStep::finish(const at::Tensor& loss_sum) {
 
 void RankStep::share_weights() {
   const auto start = std::chrono::steady_clock::now();
-  gather_parts(ranks_, buckets_, model_.parameters().flat_value());
+  // The update is done with the gradients: their memory is free until the next step.
+  gather_parts(ranks_, buckets_, model_.parameters().flat_value(), model_.parameters().flat_grad());
   share_small_masters();
   wait_seconds_ += seconds_since(start);
 }

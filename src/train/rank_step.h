@@ -23,7 +23,7 @@ class RankStep {
   // Of the summed gradient; equal on all ranks.
   ops::GradNorm grad_norm(double limit);
   // After the update: every rank gets the parts that the others have updated, and the masters that
-  // the model computes by.
+  // the model computes by. The gradients are overwritten.
   void share_weights();
   // Seconds this host has waited in here since the last call. On a GPU the stream waits instead.
   double take_wait_seconds() { return std::exchange(wait_seconds_, 0.0); }

@@ -202,12 +202,14 @@ void write_run_files(const fs::path& run_dir, const Config& config) {
   }
 }
 
-void load_state(const fs::path& step_folder, const NamedTensors& optimizer) {
-  CheckpointReader reader(step_folder);
+void load_state(const fs::path& step_folder, const NamedTensors& optimizer,
+                const Progress& progress) {
+  CheckpointReader reader(step_folder, Verify::kHashes, progress);
   for (const auto& [name, tensor] : optimizer) {
     CPLM_CHECK(reader.optimizer().contains(name), (step_folder / "optimizer.safetensors").string(),
                ": expected tensor ", name, ", found none");
     reader.optimizer().read_into(name, tensor);
+    progress();
   }
 }
 

@@ -60,6 +60,7 @@ void clear_the_way(const RunFolder& folder);
 void write_run_files(const std::filesystem::path& run_dir, const Config& config);
 
 // Reads the optimizer's tensors by their names.
-void load_state(const std::filesystem::path& step_folder, const NamedTensors& optimizer);
+void load_state(const std::filesystem::path& step_folder, const NamedTensors& optimizer,
+                const Progress& progress);
 
 }  // namespace cplm

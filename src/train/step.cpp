@@ -77,9 +77,11 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
   at::Tensor held = blocked, spike = at::zeros_like(loss_sum);
   if (options.guard != nullptr) {
     const int64_t counted = share.ranks != nullptr ? share.counted_targets : batch.counted_targets;
-    const at::Tensor stands_out = options.guard->judge(loss_sum, counted);
-    if (options.guard->skips()) held = at::maximum(blocked, stands_out);
-    spike = stands_out.to(at::kDouble);
+    const at::Tensor verdict = options.guard->judge(loss_sum, counted);
+    if (options.guard->skips()) {
+      held = at::maximum(blocked, verdict.eq(LossGuard::kSpike).to(blocked.scalar_type()));
+    }
+    spike = verdict.to(at::kDouble);
   }
   optimizer.step(learning_rate, norm.scale, held);
   if (share.ranks != nullptr) share.ranks->share_weights();

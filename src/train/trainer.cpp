@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cplm/base.h"
+#include "train/rank_agreement.h"
 
 namespace cplm {
 namespace {
@@ -33,7 +34,7 @@ void Trainer::fetch() {
   } catch (...) {
     upcoming_.failure = std::current_exception();
   }
-  wait_seconds_ += feed_->take_wait_seconds();
+  since_log_.data_wait_s += feed_->take_wait_seconds();
   upcoming_.agreed = at::empty({2}, at::kLong);
   int64_t* agreed = upcoming_.agreed.mutable_data_ptr<int64_t>();
   agreed[0] = upcoming_.failure ? 0 : upcoming_.inputs.batch->counted_targets;
@@ -62,11 +63,11 @@ void Trainer::one_step() {
   state_.step = update;
   state_.tokens += config_.train.batch_tokens;
   fetch();
-  if (rank_step_) reduce_seconds_ += rank_step_->take_wait_seconds();
+  if (rank_step_) since_log_.reduce_wait_s += rank_step_->take_wait_seconds();
   collect(false);
   const double seconds = seconds_since(start);
-  step_seconds_ += seconds;
-  timed_steps_ += 1;
+  since_log_.step_s += seconds;
+  since_log_.steps += 1;
   console_.progress(
       update, state_.loss_sum / static_cast<double>(std::max<int64_t>(1, state_.loss_targets)),
       rate(update), seconds);
@@ -85,7 +86,7 @@ void Trainer::collect(bool drain) {
       answer_nonfinite(report);
       continue;
     }
-    if (report.spike) answer_spike(report);
+    if (report.verdict != LossGuard::kUsual) answer_spike(report);
     state_.loss_sum += report.loss_sum;
     state_.loss_targets += report.counted_targets;
     state_.log_steps += 1;
@@ -96,7 +97,7 @@ void Trainer::collect(bool drain) {
 void Trainer::settle() {
   const Clock::time_point start = Clock::now();
   collect(true);
-  step_seconds_ += seconds_since(start);
+  since_log_.step_s += seconds_since(start);
 }
 
 RunOutcome Trainer::loop() {
@@ -115,14 +116,18 @@ RunOutcome Trainer::loop() {
       rewind();
       continue;
     }
-    if (due(state_.step, config_.distributed.compare_every)) compare_ranks();
+    const int64_t compare_every = config_.distributed.compare_every;
+    if (due(state_.step, compare_every) || (compare_every > 0 && (save_due || last))) {
+      compare_ranks();
+    }
     if (saver_) saver_->check();
     if (log_due) log_step();
     if (last) break;
     if (validation_due) run_validation();
     if (save_due) save();
     if (!stop) continue;
-    if (saver_) saver_->finish();
+    finish_saving();
+    summarise();
     log::info(str("stopped at step ", state_.step, " of ", total_steps_,
                   "; saved; run the same command to go on"));
     return RunOutcome::kStopped;
@@ -148,18 +153,9 @@ RunOutcome Trainer::run() {
 
 namespace {
 
-// Ranks with other settings would train something else, or wait for each other for ever.
-void check_same_config(const Config& config, Communicator& ranks) {
-  const std::string own = dump_config(config), first = ranks.host_broadcast(own);
-  if (own == first) return;
-  std::vector<std::string> differences;
-  for (const ConfigChange& change :
-       compare_configs(parse_config(first, "rank 0's config"), config)) {
-    differences.push_back(str(change.key, ": ", change.before, " there, ", change.now, " here"));
-  }
-  throw Error(str("rank ", ranks.rank(), "'s config is not rank 0's: ", join(differences, "; "),
-                  "; start all ranks with the same file and options"),
-              ExitCode::kBadConfig);
+ExitCode exit_code_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? known->code() : ExitCode::kFailed;
 }
 
 RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Communicator& ranks,
@@ -170,8 +166,9 @@ RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Comm
             ranks.size(), " ranks; start fewer processes or take a larger batch"),
         ExitCode::kBadConfig);
   }
-  check_same_config(config, ranks);
-  RunFolder folder = ranks.leads() ? open_run_folder(config, options) : RunFolder();
+  check_same_start(config, options, ranks);
+  RunFolder folder;
+  ranks.leader_works([&] { folder = open_run_folder(config, options); });
   share_run_folder(folder, config, ranks);
   const int64_t step = folder.state.step, total_steps = config.total_steps();
   if (step >= total_steps && folder.state.finished) {
@@ -185,7 +182,14 @@ RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Comm
                     "; set at least that, or resume from an older one with --resume PATH"),
                 ExitCode::kBadConfig);
   }
-  return Trainer(config, options, ranks, device, std::move(folder)).run();
+  Trainer trainer(config, options, ranks, device, std::move(folder));
+  try {
+    return trainer.run();
+  } catch (const std::exception& error) {
+    // Before the trainer's end, which waits for a save under way.
+    ranks.announce_failure(error.what(), exit_code_of(error));
+    throw;
+  }
 }
 
 }  // namespace
@@ -211,7 +215,7 @@ RunOutcome train(const Config& config, const TrainOptions& options) {
     ranks.barrier();
     return outcome;
   } catch (const std::exception& error) {
-    ranks.announce_failure(error.what());
+    ranks.announce_failure(error.what(), exit_code_of(error));
     throw;
   }
 }

@@ -34,9 +34,9 @@ void Trainer::pass_over() {
 void Trainer::answer_nonfinite(const StepReport& report) {
   if (rewind_for_) return;
   const TokenBatch batch = global_batch(report.step);
-  if (ranks_.leads()) {
+  ranks_.leader_works([&] {
     write_forensics(folder_.path, config_, report, batch, train_windows_, model_, step_options());
-  }
+  });
   const std::string what = describe_nonfinite(report);
   state_.grad_norm = report.grad_norm;
   constexpr int64_t kMaxRewinds = 3;
@@ -65,6 +65,14 @@ void Trainer::answer_nonfinite(const StepReport& report) {
 // loss_spike. With `skip` the update has already not happened.
 void Trainer::answer_spike(const StepReport& report) {
   const double loss = report.loss_sum / static_cast<double>(report.counted_targets);
+  if (report.verdict == LossGuard::kNewLevel) {
+    log::warn(str("step ", report.step, ": loss ", loss, " stands out for the ",
+                  LossGuard::kMostSpikes + 1,
+                  "th step in a row: taken for a new level; loss_spike "
+                  "watches again after ",
+                  config_.loss_spike.window, " steps"));
+    return;
+  }
   log::warn(str("step ", report.step, ": loss ", loss, " stands out from the ",
                 config_.loss_spike.window, " steps before it",
                 guard_.skips() ? "; its batch is left out (loss_spike: skip)" : ""));
@@ -85,13 +93,13 @@ void Trainer::rewind() {
   feed_.reset();
   numbers_.clear();
   blocked_.zero_();
-  if (ranks_.leads()) {
+  ranks_.leader_works([&] {
     saver_->finish();
     const auto newest = newest_complete(folder_.path);
     folder_.resume_from = newest ? std::optional(newest->path) : std::nullopt;
     folder_.state = RunState{};
     if (newest) read_state(folder_, config_);
-  }
+  });
   share_run_folder(folder_, config_, ranks_);
   state_ = folder_.state;
   rank_step_.reset();
@@ -105,8 +113,7 @@ void Trainer::rewind() {
     metrics_.reset();
     metrics_.emplace(folder_.path, state_.step);
   }
-  step_seconds_ = wait_seconds_ = reduce_seconds_ = 0;
-  timed_steps_ = 0;
+  before_.add(std::exchange(since_log_, Times()));
   log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",
                 report.step, " will be left out"));
   open_feed();

@@ -8,6 +8,7 @@
 #include "cplm/device.h"
 #include "cplm/plan.h"
 #include "cplm/saved_model.h"
+#include "train/rank_agreement.h"
 #include "train/trainer.h"
 
 namespace cplm {
@@ -38,6 +39,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
     : config_(config),
       options_(options),
       ranks_(ranks),
+      progress_([&ranks] { ranks.makes_progress(); }),
       device_(device),
       folder_(std::move(folder)),
       state_(folder_.state),
@@ -60,7 +62,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
   const int64_t grad_bytes = model_.parameters().flat_master().element_size();
   buckets_.emplace(flat.numel(), (config.distributed.bucket_mb << 20) / grad_bytes,
                    embedding_end(model_.parameters()), ranks, config.optimizer.shard);
-  if (ranks.leads()) saver_.emplace(folder_.path, config.checkpoint);
+  if (ranks.leads()) saver_.emplace(folder_.path, config.checkpoint, progress_);
   flops_per_token_ = plan_work(config).flops_per_token;
   peak_tflops_ = config.log.peak_tflops;
   if (!peak_tflops_ && !device.is_cpu()) {
@@ -77,11 +79,9 @@ void Trainer::check_data() const {
           ExitCode::kBadConfig);
     }
   };
-  const std::string first = ranks_.host_broadcast(data_.sha256);
-  if (first != data_.sha256) {
-    throw Error(str("data.train: rank ", ranks_.rank(),
-                    " sees other shards than rank 0; all machines need the same files"),
-                ExitCode::kBadData);
+  check_same_shards("data.train", data_.sha256, ranks_);
+  if (validation_windows_) {
+    check_same_shards("data.validation", validation_windows_->content_sha256(), ranks_);
   }
   check_same_data(folder_.data, data_);
   check_vocabulary(train_windows_, "data.train");
@@ -113,7 +113,7 @@ void Trainer::load_or_initialize() {
 // Rank 0 reads, the others receive: they need no access to the run's folder.
 void Trainer::load_checkpoint() {
   ParameterStore& parameters = model_.parameters();
-  if (ranks_.leads()) load_model(*folder_.resume_from, parameters);
+  ranks_.leader_works([&] { load_model(*folder_.resume_from, parameters, progress_); });
   ranks_.broadcast(parameters.flat_master()).wait();
   parameters.round_values();
   resumed_at_ = state_.step;
@@ -121,14 +121,14 @@ void Trainer::load_checkpoint() {
 
 void Trainer::load_initial_weights() {
   ParameterStore& parameters = model_.parameters();
-  if (ranks_.leads()) {
+  ranks_.leader_works([&] {
     const std::filesystem::path checkpoint = expand_tilde(*config_.train.init_from);
     if (!std::filesystem::exists(checkpoint)) {
       throw Error(str("train.init_from: no checkpoint at ", checkpoint.string()),
                   ExitCode::kBadConfig);
     }
-    load_weights(checkpoint, config_.model, parameters);
-  }
+    load_weights(checkpoint, config_.model, parameters, progress_);
+  });
   ranks_.broadcast(parameters.flat_master()).wait();
   parameters.round_values();
 }
@@ -142,20 +142,21 @@ void Trainer::spread_masters() {
 
 void Trainer::load_optimizer() {
   if (!buckets_->sharded()) {
-    if (ranks_.leads()) load_state(*folder_.resume_from, optimizer_->named_state());
+    ranks_.leader_works(
+        [&] { load_state(*folder_.resume_from, optimizer_->named_state(), progress_); });
     ranks_.broadcast(optimizer_->exp_avg()).wait();
     ranks_.broadcast(optimizer_->exp_avg_sq()).wait();
     ranks_.broadcast(optimizer_->adam_step()).wait();
     return;
   }
   at::Tensor averages[2];
-  if (ranks_.leads()) {
+  ranks_.leader_works([&] {
     const int64_t size = model_.parameters().flat_value().numel();
     for (at::Tensor& flat : averages) {
       flat = at::zeros({size}, optimizer_->exp_avg().options().device(at::kCPU));
     }
-    load_state(*folder_.resume_from, optimizer_->named_state(averages[0], averages[1]));
-  }
+    load_state(*folder_.resume_from, optimizer_->named_state(averages[0], averages[1]), progress_);
+  });
   spread_from_host(ranks_, *buckets_, averages[0], optimizer_->exp_avg());
   spread_from_host(ranks_, *buckets_, averages[1], optimizer_->exp_avg_sq());
   ranks_.broadcast(optimizer_->adam_step()).wait();

@@ -84,7 +84,7 @@ std::vector<double> expected(const Problem& p, const Inputs& in) {
 }
 
 class DecodeAttention : public testing::TestWithParam<OpCase> {};
-INSTANTIATE_TEST_SUITE_P(Cases, DecodeAttention, testing::ValuesIn(op_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Cases, DecodeAttention, testing::ValuesIn(op_cases()), CaseName());
 
 TEST_P(DecodeAttention, EqualsTheDenseReference) {
   const std::vector<Problem> problems = {
@@ -97,7 +97,7 @@ TEST_P(DecodeAttention, EqualsTheDenseReference) {
   };
   for (const Problem& p : problems) {
     const Inputs in = make_inputs(p, GetParam());
-    EXPECT_TRUE(near(run(p, in, GetParam()), expected(p, in), GetParam().value))
+    EXPECT_TRUE(close(run(p, in, GetParam()), expected(p, in), GetParam().value))
         << p.slots << " slots";
   }
 }
@@ -105,7 +105,7 @@ TEST_P(DecodeAttention, EqualsTheDenseReference) {
 TEST_P(DecodeAttention, LargeScoresStayExact) {
   const Problem p = {2, 1, 2, 40, 8, {0, 30}, {40, 70}};
   const Inputs in = make_inputs(p, GetParam(), 12.0);
-  EXPECT_TRUE(near(run(p, in, GetParam()), expected(p, in), GetParam().value));
+  EXPECT_TRUE(close(run(p, in, GetParam()), expected(p, in), GetParam().value));
 }
 
 TEST_P(DecodeAttention, NothingSeenIsZero) {

@@ -41,7 +41,7 @@ def test_imported_it_has_transformers_loss(folder, ids, tmp_path):
     theirs = -torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
     assert abs(ours.mean() - theirs.mean()) < 1e-3
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-3)
-    assert theirs.mean() > -2.5  # a licence; a wrong rotation of the heads doubles it
+    assert theirs.mean() > -3.5  # read with the heads rotated wrongly it is near -5
 
 
 def test_exported_it_is_the_same_folder(folder, ids):

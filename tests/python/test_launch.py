@@ -73,6 +73,15 @@ def test_each_process_learns_who_it_is(tmp_path):
         assert re.fullmatch(rf"{rank} {rank} 3 3 127\.0\.0\.1 \d+\|2\|train\|a config\.yaml", line)
 
 
+def test_each_launch_names_its_own_run(tmp_path):
+    """Of a launcher around it nothing is passed on, or two runs at one port could mix."""
+    body = 'echo "$TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT"'
+    names = [launch(tmp_path, 2, body, TORCHELASTIC_RUN_ID="outer", TORCHELASTIC_RESTART_COUNT="3")[1].splitlines()
+             for _ in range(2)]
+    assert len(set(names[0])) == len(set(names[1])) == 1
+    assert len({names[0][0], names[1][0], "outer"}) == 3
+
+
 def test_threads_share_the_cores_unless_set(tmp_path):
     body = 'echo "$OMP_NUM_THREADS"'
     cores = len(os.sched_getaffinity(0))

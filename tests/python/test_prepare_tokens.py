@@ -1,6 +1,8 @@
 """scripts/prepare_data.py: what becomes of text as tokens."""
 
 import h5py
+import pytest
+from cplm_data.errors import PrepareError
 from cplm_data.tokenizer import TextEncoder
 from prepare_support import EOS, all_documents, prepared, sample_texts, write_texts
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -36,6 +38,13 @@ def test_unknown_characters_never_become_eos(tmp_path):
     encoder = TextEncoder(byte_tokenizer(unknown=EOS).to_str().encode(), EOS, "t")
     (ids,), num_dropped = encoder.encode_and_count(["a\nb"])
     assert ids.size == 2 and num_dropped == 1
+
+
+def test_a_long_document_can_be_cancelled():
+    encoder = TextEncoder(byte_tokenizer().to_str().encode(), EOS, "t")
+    encoder.cancel()
+    with pytest.raises(PrepareError, match="cancelled"):
+        encoder.encode(["a"])
 
 
 def test_long_documents_in_pieces_give_the_same_tokens(monkeypatch):

@@ -64,7 +64,7 @@ def main() -> None:
         while num_kills < given.kills:
             output = folder / f"out{num_runs}"
             while True:
-                line = command(folder / "in", output, draw.randint(1, 3))
+                line = command(folder / "in", output, draw.choice((1, 2, 3, 6)))
                 process = subprocess.Popen(line, **quiet)
                 try:
                     process.wait(draw.uniform(0.0, 0.8 * longest))

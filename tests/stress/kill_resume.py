@@ -9,20 +9,14 @@ speed lets them be). Exit code 1 when anything differs.
 """
 
 import argparse
-import hashlib
-import json
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "scripts")]
-from training_files import BINARY, make_walk_shard  # noqa: E402
+from rank_runs import BINARY, end_state, make_walk_shard
 
-TIMES = ("step_ms", "tokens_per_s", "data_wait_ms", "peak_memory_mb")
 CONFIG = """
 run: {{name: stress, dir: "{run}", seed: 5}}
 model: {{vocab_size: 97, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2,
@@ -45,14 +39,6 @@ def finish(config):
     _, err = process.communicate()
     if process.returncode != 0:
         raise SystemExit(f"a run ended with exit code {process.returncode}: {err.strip().splitlines()[-1]}")
-
-
-def end_state(run, steps):
-    folder = run / f"checkpoints/step_{steps:010d}"
-    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-             for name in ("model.safetensors", "optimizer.safetensors")}
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return files, [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
 
 
 def main():

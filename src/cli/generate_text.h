@@ -1,0 +1,29 @@
+// Prompts through tokenizer and model to stdout.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cplm/generate.h"
+#include "cplm/saved_model.h"
+
+namespace cplm {
+
+struct Prompt {
+  std::string text;
+  std::vector<int64_t> ids;  // in place of the text
+  std::string origin;        // for messages
+};
+
+struct TextOptions {
+  std::vector<Prompt> prompts;
+  std::vector<std::string> stops;
+  bool chat = false, json = false, special = false;
+  int64_t batch = 8;
+  std::string explain;  // a file's path; empty: none
+};
+// Writes every text to stdout: streamed when it is the only one, else whole, in order.
+void write_texts(LanguageModel& model, const SavedModel& saved, const TextOptions& text,
+                 const GenerateOptions& options);
+
+}  // namespace cplm
