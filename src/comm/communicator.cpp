@@ -156,7 +156,7 @@ void Communicator::Impl::join(const Launch& launch, at::Device device) {
     throw;
   } catch (const std::exception& error) {
     const auto end = watch ? watch->heard() : std::nullopt;
-    throw joining.failed(end ? end->reason : first_line(error.what()));
+    throw end ? joining.ended(end->reason, end->code) : joining.failed(first_line(error.what()));
   }
 }
 
