@@ -35,6 +35,7 @@ const std::vector<Texts> kCommands = {{},
                                       {"data", "make", "repeat"},
                                       {"data", "make", "recall"},
                                       {"data", "make", "spamlang"},
+                                      {"generate"},
                                       {"verify-checkpoint"}};
 
 ProcessResult run(const Texts& arguments) {

@@ -1,4 +1,5 @@
 // cplm generate: arguments to prompts and options; what is written is generate_text.cpp's.
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -108,6 +109,10 @@ SavedModel saved_model_of(const Arguments& a) {
   Config& config = saved.config;
   config = parse_config(dump_config(config), (saved.folder / "config").string(), a.overrides);
   if (a.yarn > 0) {
+    const std::vector<LayerKind>& kinds = config.model.layer_types;
+    if (std::find(kinds.begin(), kinds.end(), LayerKind::kFull) == kinds.end()) {
+      bad_argument("--yarn: stretches full-attention layers, and this model has none");
+    }
     RopeScalingConfig scaling;
     scaling.factor = a.yarn;
     scaling.original_max_position_embeddings = config.data.sequence_length;
