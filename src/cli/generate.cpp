@@ -1,4 +1,6 @@
 // cplm generate: arguments to prompts and options; what is written is generate_text.cpp's.
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -137,6 +139,7 @@ void set_precision(const std::string& asked, at::Device device, Config& config) 
 }
 
 void run(Arguments& a) {
+  c10::InferenceMode inference;
   set_modes(a.mode, a.options);
   if (a.speculate == "copy") a.options.speculation = Speculation::kCopy;
   a.options.sampling.seed = std::stoull(a.seed);
