@@ -27,15 +27,17 @@ ARROWS: dict[str, set[str]] = {
     "ops": {"base", "config", "kernels"},
     "model": {"base", "config", "ops"},
     "saved": {"base", "config", "model", "checkpoint"},
+    "hf": {"base", "config", "model", "checkpoint", "saved"},
     "generate": {"base", "config", "ops", "model"},
     "eval": {"base", "config", "model", "data", "runs", "comm"},
     "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "comm"},
-    "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "generate",
+    "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "hf", "generate",
             "eval", "train", "ops", "comm"},
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",
-                          "saved_model": "saved", "tokenizer": "text", "decode": "model"}
+                          "saved_model": "saved", "tokenizer": "text", "decode": "model",
+                          "hugging_face": "hf"}
 # Stands for CUDA itself where tests compile kernels for the host.
 EMULATOR = "emulator/emulator.h"
 TORCH_FREE = {"kernels", "base", "text", "config", "data", "runs"}

@@ -1,5 +1,6 @@
 // Who a process is, by each launcher's variables.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -53,6 +54,7 @@ TEST(CommLaunch, Torchrun) {
   EXPECT_EQ(launch.address, "node7");
   EXPECT_EQ(launch.port, 1234);
   EXPECT_EQ(launch.attempt, "2");
+  EXPECT_EQ(launch.job, "");
   EXPECT_TRUE(launch.launcher_listens);
 }
 
@@ -72,6 +74,7 @@ TEST(CommLaunch, Slurm) {
   EXPECT_EQ(launch.local_size, 8);
   EXPECT_EQ(launch.address, "gpu03");
   EXPECT_EQ(launch.port, 20000 + 41 * 31);
+  EXPECT_EQ(launch.job, "41.0");
   EXPECT_EQ(launch_of(slurm("a1,b2")).address, "a1");
   EXPECT_EQ(launch_of(slurm("host")).address, "host");
   EXPECT_EQ(launch_of(slurm("rack[1,5]-ib")).address, "rack1-ib");
@@ -93,6 +96,35 @@ TEST(CommLaunch, MpirunOnOneAndOnSeveralMachines) {
   EXPECT_THAT(refusal_of(variables), HasSubstr("MASTER_ADDR is not set"));
   variables["MASTER_ADDR"] = "head";
   EXPECT_EQ(launch_of(variables).address, "head");
+}
+
+TEST(CommLaunch, TheJobIsTheLaunchersNameOfIt) {
+  Variables variables = {{"RANK", "0"},
+                         {"WORLD_SIZE", "2"},
+                         {"LOCAL_RANK", "0"},
+                         {"MASTER_ADDR", "h"},
+                         {"SLURM_JOB_ID", "17"}};
+  EXPECT_EQ(launch_of(variables).job, "17");
+  variables["TORCHELASTIC_RUN_ID"] = "mine";
+  EXPECT_EQ(launch_of(variables).job, "mine");
+  Variables mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                   {"OMPI_COMM_WORLD_SIZE", "2"},
+                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  EXPECT_EQ(launch_of(mpi).job, std::to_string(::getppid()));
+  mpi["PMIX_NAMESPACE"] = "prterun@7";
+  EXPECT_EQ(launch_of(mpi).job, "prterun@7");
+}
+
+// A rank that took itself for the only one would train alone, beside others that do the same.
+TEST(CommLaunch, ARankWithoutAWorldIsRefused) {
+  for (const char* name : {"RANK", "LOCAL_RANK"}) {
+    EXPECT_THAT(refusal_of({{name, "1"}}),
+                HasSubstr(std::string("launch: ") + name + " is set, but WORLD_SIZE is not set"));
+    Variables step = slurm("a1");  // tells all that is needed
+    step[name] = "9";
+    EXPECT_EQ(launch_of(step).launcher, "srun");
+  }
 }
 
 TEST(CommLaunch, HalfSetOrWrongVariablesAreNamed) {

@@ -4,10 +4,12 @@
 #include <chrono>
 
 #include "support/ranks.h"
+#include "support/temp_dir.h"
 
 namespace cplm::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 constexpr int kPeerLost = 6;
 
@@ -76,7 +78,7 @@ TEST(CommRanks, AFrozenStoreEndsTheOthersToo) {
   const auto results =
       run_ranks(CPLM_COMM_RANK, 2, {.arguments = {"stop", "0", "3"}, .timeout_s = 40},
                 [](int rank, ProcessOptions& options) {
-                  if (rank == 0) options.timeout_s = 30;  // it never ends by itself
+                  if (rank == 0) options.timeout_s = 20;  // it never ends by itself
                 });
   EXPECT_FALSE(results[1].timed_out);
   EXPECT_EQ(results[1].exit_code, kPeerLost) << results[1].err;
@@ -100,8 +102,81 @@ TEST(CommRanks, ARankThatNeverComesIsToldWithAddressAndPort) {
                 });
   EXPECT_EQ(results[0].exit_code, kPeerLost) << results[0].err;
   EXPECT_THAT(results[0].err, HasSubstr("rank 0 of 2 could not join the others at 127.0.0.1 port"));
+  EXPECT_THAT(results[0].err, HasSubstr("not there yet: rank 1;"));
   EXPECT_EQ(results[1].exit_code, 2) << results[1].err;
   EXPECT_THAT(results[1].err, HasSubstr("WORLD_SIZE"));
+}
+
+// One of three never comes; the others would wait for a minute.
+TEST(CommRanks, ASignalEndsAWaitForOthers) {
+  const auto results = run_ranks(CPLM_COMM_RANK, 3, {.arguments = {"collectives"}, .timeout_s = 40},
+                                 [](int rank, ProcessOptions& options) {
+                                   if (rank == 2) options.environment["WORLD_SIZE"] = "";
+                                   options.signal_at_marker = "joining";
+                                   options.signal = SIGTERM;
+                                 });
+  for (const int rank : {0, 1}) {
+    const ProcessResult& result = results[static_cast<size_t>(rank)];
+    EXPECT_FALSE(result.timed_out);
+    EXPECT_EQ(result.exit_code, 75) << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("told to stop while"), HasSubstr("127.0.0.1 port ")));
+  }
+}
+
+// Three processes: two ranks of one run, and one of another run that was given the same port.
+std::vector<ProcessResult> run_intruded(const std::string& own_job, const std::string& other_job,
+                                        const std::string& mode) {
+  const TempDir folder;
+  ProcessOptions options;
+  options.working_dir = folder.path();
+  options.timeout_s = 40;
+  return run_ranks("/bin/sh", 3, options, [&](int process, ProcessOptions& own) {
+    const std::string program = "'" CPLM_COMM_RANK "' " + mode;
+    const std::string after_the_other = "until [ -e ended ]; do sleep 0.05; done; exec " + program;
+    const std::string other = program + "; code=$?; touch ended; exit $code";
+    const bool waits = process == 1 && own_job != other_job;
+    own.arguments = {"-c", process == 2 ? other : waits ? after_the_other : "exec " + program};
+    own.environment["WORLD_SIZE"] = own.environment["LOCAL_WORLD_SIZE"] = "2";
+    own.environment["RANK"] = own.environment["LOCAL_RANK"] = process == 0 ? "0" : "1";
+    own.environment["TORCHELASTIC_RUN_ID"] = process == 2 ? other_job : own_job;
+  });
+}
+
+TEST(CommRanks, ARankOfAnotherRunIsTurnedAway) {
+  const auto results = run_intruded("blue", "red", "collectives");
+  EXPECT_EQ(results[0].exit_code, 0) << results[0].err;
+  EXPECT_EQ(results[1].exit_code, 0) << results[1].err;
+  EXPECT_EQ(results[2].exit_code, kPeerLost) << results[2].err;
+  EXPECT_THAT(results[2].err, HasSubstr("rank 1 of 2 found another run at 127.0.0.1 port"));
+}
+
+TEST(CommRanks, TwoRunsThatNobodyToldApartEnd) {
+  for (const ProcessResult& result : run_intruded("", "", "kill 9")) {
+    EXPECT_FALSE(result.timed_out);
+    EXPECT_EQ(result.exit_code, kPeerLost) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("rank 1 has come twice"));
+  }
+}
+
+TEST(CommRanks, APortThatIsTakenIsTold) {
+  const auto results =
+      run_ranks(CPLM_COMM_RANK, 2, {.arguments = {"kill", "9", "5"}, .timeout_s = 40},
+                [](int, ProcessOptions& options) { options.environment["RANK"] = "0"; });
+  const bool first_came_first = results[1].err.find("cannot listen") != std::string::npos;
+  const ProcessResult& late = results[first_came_first ? 1 : 0];
+  EXPECT_EQ(late.exit_code, kPeerLost) << late.err;
+  EXPECT_THAT(late.err, HasSubstr("rank 0 of 2 cannot listen at port"));
+}
+
+// Longer than the time limit of collectives, which starts only when all wait for each other.
+TEST(CommRanks, TheLeadersOwnWorkMayTakeLong) {
+  for (const ProcessResult& result : run(3, {"lead", "0", "3"})) {
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+  for (const ProcessResult& result : run(3, {"lead-hang", "0", "3"})) {
+    EXPECT_EQ(result.exit_code, kPeerLost) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("rank 0 made no progress for 3 s"));
+  }
 }
 
 }  // namespace

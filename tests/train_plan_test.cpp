@@ -188,6 +188,24 @@ TEST(StepPlan, PartsAddUpAndScalingFallsWithRanks) {
   }
 }
 
+// Small buckets cost latency while gradients are reduced, but weights travel in one piece.
+TEST(StepPlan, GatheringDoesNotFeelTheBuckets) {
+  const Config small = config_of(k1700M, {"optimizer.shard=true", "distributed.bucket_mb=25"});
+  const Config large = config_of(k1700M, {"optimizer.shard=true", "distributed.bucket_mb=250"});
+  const StepPlan a = plan_step(small, gpu_model("h100"), 512);
+  const StepPlan b = plan_step(large, gpu_model("h100"), 512);
+  EXPECT_DOUBLE_EQ(a.gather_s, b.gather_s);
+  EXPECT_GT(a.reduction_s, 1.5 * b.reduction_s);
+  // The wire alone, and the copy out of the room that it travels to.
+  const GpuModel& gpu = gpu_model("h100");
+  const double bytes = 2.0 * k1700M.parameters;
+  const double least =
+      511.0 / 512 * bytes / (0.8e9 * std::min(gpu.link_gb_per_s, 8 * gpu.network_gb_per_s)) +
+      2 * bytes / (0.8e12 * gpu.memory_tb_per_s);
+  EXPECT_GT(a.gather_s, least);
+  EXPECT_LT(a.gather_s, least + 3e-3);
+}
+
 TEST(StepPlan, SlowLinksAndNetworksCostTime) {
   const Config config = config_of(k7B, {"distributed.bucket_mb=1024"});  // few hops' latencies
   GpuModel gpu = gpu_model("h100");

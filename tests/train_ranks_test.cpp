@@ -206,6 +206,40 @@ TEST_F(Ranks, AnErrorOfOneRankIsToldByAll) {
     EXPECT_THAT(rank.err, HasSubstr("rank 1's config is not rank 0's: optimizer.lr"));
 }
 
+TEST_F(Ranks, OtherOptionsOfOneRankAreTold) {
+  const auto results = train(2, "run", kFifty, {}, [&](int rank, ProcessOptions& options) {
+    if (rank == 1) options.arguments.insert(options.arguments.end(), {"--stop-after", "9"});
+  });
+  EXPECT_EQ(results[1].exit_code, 2) << results[1].err;
+  EXPECT_EQ(results[0].exit_code, kPeerLost) << results[0].err;
+  for (const ProcessResult& rank : results) {
+    EXPECT_THAT(rank.err, HasSubstr("rank 1's command line is not rank 0's: --resume auto there, "
+                                    "--resume auto --stop-after 9 here"));
+  }
+}
+
+TEST_F(Ranks, OtherShardsOfOneRankAreTold) {
+  make_text_like_shard(folder_ / "other.h5", 300, 64, 9);
+  for (const std::string key : {"data.train", "data.validation"}) {
+    std::filesystem::remove_all(folder_ / "private");
+    // The same words in all configs, other files behind them: each rank has a machine of its own.
+    const auto results =
+        train(2, "run", {key + "=[mine/*.h5]"}, {}, [&](int rank, ProcessOptions& options) {
+          const auto home = folder_ / str("private/", rank);
+          make_folders(home / "mine");
+          std::filesystem::copy(rank == 0 ? folder_ / "data/train/0.h5" : folder_ / "other.h5",
+                                home / "mine/0.h5");
+          for (const char* shared : {"config.yaml", "masked", "data"}) {
+            std::filesystem::create_symlink(folder_ / shared, home / shared);
+          }
+          options.working_dir = home;
+        });
+    EXPECT_EQ(results[1].exit_code, 3) << results[1].err;
+    EXPECT_THAT(results[1].err, HasSubstr(key + ": rank 1 sees other shards than rank 0"));
+    EXPECT_EQ(results[0].exit_code, kPeerLost) << results[0].err;
+  }
+}
+
 TEST_F(Ranks, MoreRanksThanSequencesAreRefused) {
   const auto results = train(3, "run", {"train.batch_tokens=32"});
   for (const ProcessResult& rank : results) {

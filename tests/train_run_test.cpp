@@ -29,6 +29,7 @@ ProcessOptions signal_at(int step, int signal_number) {
 void expect_finished(const ProcessResult& result) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("finished: 40 steps, 2,560 tokens"));
+  EXPECT_THAT(result.err, HasSubstr("summary: "));
 }
 
 // The run in `name` must be what the uninterrupted run in "straight" is.
@@ -251,6 +252,19 @@ TEST(TrainRun, ValidationChangesNoTrainingNumber) {
   EXPECT_THAT(folder.metrics("run1", "validation"), SizeIs(1));  // a finished run ends with one
   EXPECT_THAT(folder.metrics("run2", "validation"), SizeIs(14));
   EXPECT_THAT(folder.metrics("run3", "validation"), SizeIs(0));
+}
+
+// The rate grows until the weights are damaged: from then on every loss stands out, and a guard
+// that left all of them out would train no more.
+TEST(TrainRun, ALastingRiseOfTheLossIsANewLevel) {
+  const TrainingFolder folder;
+  const ProcessResult result =
+      folder.train("run", {"loss_spike.action=skip", "loss_spike.window=8", "loss_spike.z_score=3",
+                           "optimizer.lr=20", "schedule.warmup_steps=20"});
+  expect_finished(result);
+  EXPECT_THAT(result.err, HasSubstr("; its batch is left out (loss_spike: skip)"));
+  EXPECT_THAT(result.err, HasSubstr("stands out for the 9th step in a row: taken for a new level"));
+  EXPECT_GE(folder.metrics("run", "loss_spike").size(), 8U);
 }
 
 TEST(TrainRun, RetentionKeepsWhatItSays) {

@@ -18,6 +18,8 @@ void add_data_make_command(CLI::App& data);  // below `cplm data`
 // large.
 std::string seed_problem(const std::string& text);
 void add_generate_command(CLI::App& app);
+void add_export_command(CLI::App& app);
+void add_import_command(CLI::App& app);
 void add_verify_checkpoint_command(CLI::App& app);
 
 }  // namespace cplm

@@ -83,6 +83,8 @@ int run(int argc, char** argv) {
   cplm::add_compare_command(app);
   cplm::add_data_command(app);
   cplm::add_generate_command(app);
+  cplm::add_export_command(app);
+  cplm::add_import_command(app);
   cplm::add_verify_checkpoint_command(app);
   try {
     app.parse(argc, argv);

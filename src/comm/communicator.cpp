@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -126,7 +127,7 @@ void Communicator::Impl::wait_for_all(const Joining& joining) {
   while (!watch->all_came()) {
     if (const auto end = watch->heard()) {
       watch->let_others_hear();
-      throw Error(str(who(), " ends before all had joined: ", end->reason), end->code);
+      throw joining.ended(end->reason, end->code);
     }
     if (joining.overdue()) {
       throw joining.failed(str("not there yet: rank ", list_of(watch->missing_ranks())));
@@ -155,7 +156,7 @@ void Communicator::Impl::join(const Launch& launch, at::Device device) {
     throw;
   } catch (const std::exception& error) {
     const auto end = watch ? watch->heard() : std::nullopt;
-    throw joining.failed(end ? end->reason : first_line(error.what()));
+    throw end ? joining.ended(end->reason, end->code) : joining.failed(first_line(error.what()));
   }
 }
 
@@ -165,6 +166,7 @@ Communicator::Communicator(const Launch& launch, at::Device device, std::chrono:
   impl_->size = launch.size;
   impl_->timeout = timeout;
   if (launch.alone()) return;
+  std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to a peer that may be gone: an error, not our end
   // What c10d tells of a lost connection is a stack trace; the reason is ours to tell.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "comm/peer_watch.h"
-#include "cplm/base.h"
 
 namespace cplm {
 namespace {
@@ -78,6 +77,11 @@ void Joining::pause() const {
                 ExitCode::kStopped);
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
+}
+
+Error Joining::ended(const std::string& why, ExitCode code) const {
+  return Error(str(who(launch_), " ends before all had joined at ", where(launch_), ": ", why),
+               code);
 }
 
 Error Joining::failed(const std::string& why) const {

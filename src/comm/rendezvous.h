@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/key_values.h"
+#include "cplm/base.h"
 #include "cplm/comm.h"
 
 namespace cplm {
@@ -18,6 +19,8 @@ class Joining {
   bool overdue() const { return std::chrono::steady_clock::now() >= deadline_; }
   // A nap; Error(kStopped) once this process was told to stop: there is nothing to save.
   void pause() const;
+  // "rank 1 of 4 ends before all had joined at HOST port 29500: WHY"
+  Error ended(const std::string& why, ExitCode code) const;
   // "rank 1 of 4 could not join the others at HOST port 29500 within 600 s: WHY; see that ..."
   Error failed(const std::string& why) const;
 

@@ -34,7 +34,7 @@ void Trainer::fetch() {
   } catch (...) {
     upcoming_.failure = std::current_exception();
   }
-  wait_seconds_ += feed_->take_wait_seconds();
+  since_log_.data_wait_s += feed_->take_wait_seconds();
   upcoming_.agreed = at::empty({2}, at::kLong);
   int64_t* agreed = upcoming_.agreed.mutable_data_ptr<int64_t>();
   agreed[0] = upcoming_.failure ? 0 : upcoming_.inputs.batch->counted_targets;
@@ -63,11 +63,11 @@ void Trainer::one_step() {
   state_.step = update;
   state_.tokens += config_.train.batch_tokens;
   fetch();
-  if (rank_step_) reduce_seconds_ += rank_step_->take_wait_seconds();
+  if (rank_step_) since_log_.reduce_wait_s += rank_step_->take_wait_seconds();
   collect(false);
   const double seconds = seconds_since(start);
-  step_seconds_ += seconds;
-  timed_steps_ += 1;
+  since_log_.step_s += seconds;
+  since_log_.steps += 1;
   console_.progress(
       update, state_.loss_sum / static_cast<double>(std::max<int64_t>(1, state_.loss_targets)),
       rate(update), seconds);
@@ -97,7 +97,7 @@ void Trainer::collect(bool drain) {
 void Trainer::settle() {
   const Clock::time_point start = Clock::now();
   collect(true);
-  step_seconds_ += seconds_since(start);
+  since_log_.step_s += seconds_since(start);
 }
 
 RunOutcome Trainer::loop() {
@@ -127,6 +127,7 @@ RunOutcome Trainer::loop() {
     if (save_due) save();
     if (!stop) continue;
     finish_saving();
+    summarise();
     log::info(str("stopped at step ", state_.step, " of ", total_steps_,
                   "; saved; run the same command to go on"));
     return RunOutcome::kStopped;

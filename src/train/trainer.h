@@ -82,6 +82,7 @@ class Trainer {
   CheckpointTensors checkpoint_tensors();
   void save();
   void finish_saving();
+  void summarise();
   std::string last_checkpoint() const;  // "step 7" or "none", for messages
   void validate_and_finish();
 
@@ -109,9 +110,14 @@ class Trainer {
   std::optional<CheckpointSaver> saver_;
   Console console_;
   HostReader numbers_;
-  // Since the last log line, this process only.
-  double step_seconds_ = 0, wait_seconds_ = 0, reduce_seconds_ = 0;
-  int64_t timed_steps_ = 0;
+  // Of this process only: since the last log line, and of this call before that.
+  struct Times {
+    double step_s = 0, data_wait_s = 0, reduce_wait_s = 0;
+    int64_t steps = 0;
+    void add(const Times& other);
+  };
+  Times since_log_, before_;
+  std::optional<double> last_validation_loss_;
   int64_t resumed_at_ = -1;
   double flops_per_token_ = 0;
   std::optional<double> peak_tflops_;     // of one device; unknown: no utilisation is told

@@ -113,8 +113,7 @@ void Trainer::rewind() {
     metrics_.reset();
     metrics_.emplace(folder_.path, state_.step);
   }
-  step_seconds_ = wait_seconds_ = reduce_seconds_ = 0;
-  timed_steps_ = 0;
+  before_.add(std::exchange(since_log_, Times()));
   log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",
                 report.step, " will be left out"));
   open_feed();

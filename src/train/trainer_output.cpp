@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "cplm/base.h"
 #include "cplm/plan.h"
@@ -77,12 +78,12 @@ void Trainer::log_step() {
           : std::numeric_limits<double>::quiet_NaN();  // every batch was left out or masked
   record.lr = rate(state_.step);
   record.grad_norm = state_.grad_norm;
-  const double steps = static_cast<double>(std::max<int64_t>(1, timed_steps_));
-  record.step_ms = 1000.0 * step_seconds_ / steps;
-  record.data_wait_ms = 1000.0 * wait_seconds_ / steps;
-  if (step_seconds_ > 0) {
+  const double steps = static_cast<double>(std::max<int64_t>(1, since_log_.steps));
+  record.step_ms = 1000.0 * since_log_.step_s / steps;
+  record.data_wait_ms = 1000.0 * since_log_.data_wait_s / steps;
+  if (since_log_.step_s > 0) {
     record.tokens_per_s =
-        static_cast<double>(timed_steps_ * config_.train.batch_tokens) / step_seconds_;
+        static_cast<double>(since_log_.steps * config_.train.batch_tokens) / since_log_.step_s;
   }
   record.peak_memory_mb = peak_memory_mb(device_);
   if (peak_tflops_ && record.tokens_per_s > 0) {
@@ -97,23 +98,22 @@ void Trainer::log_step() {
   state_.loss_sum = 0;
   state_.loss_targets = 0;
   state_.log_steps = 0;
-  step_seconds_ = wait_seconds_ = reduce_seconds_ = 0;
-  timed_steps_ = 0;
+  before_.add(std::exchange(since_log_, Times()));
 }
 
 // Every rank waits for the slowest in each step; its own work is what is left of a step.
 void Trainer::compare_times(TrainRecord& record) {
   const int64_t size = ranks_.size();
   if (size == 1) return;
-  const double steps = static_cast<double>(std::max<int64_t>(1, timed_steps_));
+  const double steps = static_cast<double>(std::max<int64_t>(1, since_log_.steps));
   const at::Tensor own_ms = at::zeros({size}, at::kDouble);
   double* times = own_ms.mutable_data_ptr<double>();
-  times[ranks_.rank()] = 1000.0 * (step_seconds_ - reduce_seconds_) / steps;
+  times[ranks_.rank()] = 1000.0 * (since_log_.step_s - since_log_.reduce_wait_s) / steps;
   ranks_.host_all_reduce(own_ms).wait();
   const int64_t slowest = std::max_element(times, times + size) - times;
   record.slowest_rank = slowest;
   record.slowest_rank_ms = times[slowest];
-  if (device_.is_cpu()) record.reduce_wait_ms = 1000.0 * reduce_seconds_ / steps;
+  if (device_.is_cpu()) record.reduce_wait_ms = 1000.0 * since_log_.reduce_wait_s / steps;
 }
 
 void Trainer::run_validation() {
@@ -122,6 +122,7 @@ void Trainer::run_validation() {
       {config_.validation.sequences, config_.train.micro_batch, config_.data.intra_document_mask},
       &ranks_);
   ranks_.at_step(state_.step);
+  last_validation_loss_ = result.loss;
   if (!metrics_) return;
   ValidationRecord record{state_.step,           state_.tokens,  result.loss,
                           std::exp(result.loss), result.counted, result.copy};
@@ -131,6 +132,35 @@ void Trainer::run_validation() {
                        result.window_loss_sum, result.window_counted});
   metrics_->write(record);
   console_.validation_line(record);
+}
+
+void Trainer::Times::add(const Times& other) {
+  step_s += other.step_s;
+  data_wait_s += other.data_wait_s;
+  reduce_wait_s += other.reduce_wait_s;
+  steps += other.steps;
+}
+
+// Of this call, which may have begun in the middle of the run.
+void Trainer::summarise() {
+  Times all = before_;
+  all.add(since_log_);
+  if (!ranks_.leads() || all.step_s <= 0) return;
+  const double tokens_per_s =
+      static_cast<double>(all.steps * config_.train.batch_tokens) / all.step_s;
+  std::string line = str("summary: ", all.steps, " steps in ", rounded(all.step_s / 60), " min, ",
+                         with_commas(static_cast<int64_t>(tokens_per_s)), " tokens/s");
+  if (peak_tflops_) {
+    line += str(", MFU ", percent(model_flops_utilisation(flops_per_token_, tokens_per_s,
+                                                          ranks_.size(), *peak_tflops_)));
+  }
+  line += str(", waits for data ", percent(all.data_wait_s / all.step_s));
+  if (ranks_.size() > 1 && device_.is_cpu()) {
+    line += str(", for gradients ", percent(all.reduce_wait_s / all.step_s));
+  }
+  line += str(", peak memory ", rounded(peak_memory_mb(device_)), " MiB");
+  if (last_validation_loss_) line += str(", last validation loss ", *last_validation_loss_);
+  log::info(line);
 }
 
 // An update can overflow a weight though loss and gradient were finite; the next loss would tell,
@@ -226,6 +256,7 @@ void Trainer::validate_and_finish() {
   state_.finished = true;
   save();
   finish_saving();
+  summarise();
   log::info(str("finished: ", total_steps_, " steps, ", with_commas(state_.tokens), " tokens, ",
                 state_.left_out.empty() ? "" : str(state_.left_out.size(), " batches left out, "),
                 folder_.path.string()));

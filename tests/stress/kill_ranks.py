@@ -54,8 +54,11 @@ class Stress:
         while True:
             before = newest_checkpoint(run)
             ranks = Ranks(self.folder, config, size, self.settings(sharded, self.instants.random() < 0.5))
-            delay = self.instants.uniform(0.1, 1.1 * self.whole_s)
-            if self.kills >= most_kills or ranks.wait(delay):
+            delay = self.instants.uniform(0.1, self.whole_s)
+            if self.kills >= most_kills:
+                break
+            if ranks.wait(delay):
+                self.whole_s = time.time() - ranks.began  # as fast as the machine is now
                 break
             self.kill_one(ranks, run, size)
             self.check_resume(ranks, before)

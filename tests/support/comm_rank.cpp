@@ -1,5 +1,6 @@
-// One rank for comm_ranks_test.cpp: `comm_rank collectives`, or `comm_rank kill|stop|fail|leave R`,
-// where rank R ends in that way while the others go on with collectives.
+// One rank for comm_ranks_test.cpp: `comm_rank collectives`; `comm_rank kill|stop|hang|fail R`,
+// where rank R ends in that way while the others go on with collectives; `comm_rank lead|lead-hang
+// 0 S`, where rank 0 works alone for longer than the S seconds of the time limit.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -82,19 +83,41 @@ void work_until(Communicator& ranks, const std::string& mode, int64_t culprit) {
   }
 }
 
+// Rank 0 at work of its own, which gets on, or does not.
+void lead(Communicator& ranks, bool hangs, int64_t seconds) {
+  bool done = false;
+  ranks.leader_works([&] {
+    if (hangs) std::this_thread::sleep_for(std::chrono::hours(1));
+    for (int64_t i = 0; i < 20 * seconds; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ranks.makes_progress();
+    }
+    done = true;
+  });
+  expect(done == ranks.leads(), "who did the leader's work");
+  ranks.barrier();
+}
+
 int run(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const int64_t timeout = argc > 3 ? std::atoi(argv[3]) : 60;
-  Communicator ranks(read_launch(), at::kCPU, std::chrono::seconds(timeout));
+  install_stop_signals();
+  const Launch launch = read_launch();
+  std::fprintf(stderr, "joining\n");
+  Communicator ranks(launch, at::kCPU, std::chrono::seconds(timeout));
   try {
     if (mode == "collectives") {
+      // As writing to a peer that is gone may: it must not end a rank.
+      if (ranks.size() > 1) std::raise(SIGPIPE);
       check_reductions(ranks);
       check_copies(ranks);
+    } else if (mode.starts_with("lead")) {
+      lead(ranks, mode == "lead-hang", timeout);
     } else {
       work_until(ranks, mode, std::atoi(argv[2]));
     }
   } catch (const Error& error) {
-    ranks.announce_failure(error.what());
+    ranks.announce_failure(error.what(), error.code());
     throw;
   }
   return 0;

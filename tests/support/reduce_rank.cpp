@@ -1,5 +1,7 @@
 // One rank for comm_ranks_test.cpp: gradients of a tiny model, reduced in many buckets while the
-// backward runs, against c10d's own Reducer and against plain sums.
+// backward runs, against plain sums; parts gathered again; and whether ranks hold the same bits.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -10,6 +12,7 @@
 #include "support/models.h"
 #include "support/random.h"
 #include "train/buckets.h"
+#include "train/rank_agreement.h"
 
 namespace cplm::test {
 namespace {
@@ -65,8 +68,39 @@ void check(Communicator& ranks, bool tied, bool sharded) {
   }
 }
 
+// Each rank knows its own parts of a buffer; then all know all.
+void check_gather(Communicator& ranks, at::ScalarType dtype) {
+  const int64_t size = 600 * ranks.size();
+  const Buckets buckets(size, 200, 50, ranks, true);
+  const at::Tensor right = at::arange(size, at::kDouble).remainder(101).to(dtype);
+  const at::Tensor flat = at::zeros({size}, dtype);
+  for (const FlatRange& own : buckets.owned()) {
+    flat.narrow(0, own.begin, own.end - own.begin)
+        .copy_(right.narrow(0, own.begin, own.end - own.begin));
+  }
+  expect(!at::equal(flat, right), "nothing to gather");
+  // Of float32 gradients, as bfloat16 weights travel.
+  const bool narrow = dtype == at::kBFloat16;
+  gather_parts(ranks, buckets, flat, at::zeros({size}, narrow ? at::kFloat : dtype));
+  expect(at::equal(flat, right), "gathered parts");
+}
+
+void check_equality(Communicator& ranks, at::ScalarType dtype) {
+  at::Tensor weights = at::arange(1000, at::kDouble).mul_(0.37).to(dtype);
+  expect(equal_on_all_ranks(weights, ranks), "equal weights differ");
+  if (ranks.rank() == 1) {  // one bit
+    auto* bytes = static_cast<unsigned char*>(weights.mutable_data_ptr());
+    bytes[weights.nbytes() / 2] ^= 0x10;
+  }
+  expect(!equal_on_all_ranks(weights, ranks), "a flipped bit went unseen");
+}
+
 int run() {
   Communicator ranks(read_launch(), at::kCPU, std::chrono::seconds(60));
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    check_gather(ranks, dtype);
+    check_equality(ranks, dtype);
+  }
   for (const bool tied : {false, true}) {
     for (const bool sharded : {false, true}) check(ranks, tied, sharded);
   }

@@ -1,0 +1,15 @@
+// config.json of a Llama, Mistral or CPLM folder as our settings.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "cplm/config.h"
+
+namespace cplm::hf {
+
+// Error(kBadConfig) names what is unsupported. `head`: nothing is as the folder. The settings of
+// training are placeholders: one step of one sequence.
+Config imported_config(const std::filesystem::path& config_json, std::optional<HeadKind> head);
+
+}  // namespace cplm::hf

@@ -1,0 +1,99 @@
+// Saves of a run: that waiting for one tells of progress, and what an asynchronous one leaves to
+// its own thread.
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "cplm/base.h"
+#include "support/temp_dir.h"
+#include "train/saver.h"
+
+namespace cplm::test {
+namespace {
+
+constexpr int64_t kPieces = 3;  // of 32 MiB, as they are written
+
+class Saver : public testing::Test {
+ protected:
+  static CheckpointConfig config(bool async) { return {.every = 1, .keep = 2, .async = async}; }
+  static CheckpointTensors tensors(double value, int64_t elements = kPieces * (8 << 20)) {
+    const at::Tensor weights = at::full({elements}, value, at::kFloat);
+    return {{{"weights", weights}}, {{"exp_avg.weights", weights.narrow(0, 0, 1)}}};
+  }
+  bool is_saved(int64_t step) const {
+    const auto newest = newest_complete(folder_.path());
+    return newest && newest->step == step;
+  }
+  double saved_value() const {
+    CheckpointReader reader(newest_complete(folder_.path())->path);
+    return reader.model().read("weights").max().item<double>();
+  }
+  std::string state(int64_t step) const { return str("{\"step\": ", step, "}"); }
+
+  TempDir folder_;
+};
+
+TEST_F(Saver, ASaveTellsThatItGetsOn) {
+  int64_t heard = 0;
+  bool sealed = true;
+  CheckpointSaver saver(folder_.path(), config(false), [&] { heard += 1; });
+  saver.save(1, tensors(1.0), state(1),
+             [&] { sealed = newest_complete(folder_.path()).has_value(); });
+  EXPECT_GE(heard, kPieces);
+  EXPECT_FALSE(sealed) << "what must be on disk first comes first";
+  EXPECT_EQ(saver.last_saved(), 1);
+  EXPECT_TRUE(is_saved(1));
+}
+
+TEST_F(Saver, ReadingTellsThatItGetsOn) {
+  CheckpointSaver saver(folder_.path(), config(false), [] {});
+  saver.save(1, tensors(1.0), state(1), [] {});
+  int64_t heard = 0;
+  CheckpointReader reader(newest_complete(folder_.path())->path, Verify::kHashes,
+                          [&] { heard += 1; });
+  reader.model();
+  EXPECT_GE(heard, kPieces);
+}
+
+TEST_F(Saver, AnAsynchronousSaveHoldsWhatWasThereWhenItBegan) {
+  std::promise<void> may_write;
+  CheckpointSaver saver(folder_.path(), config(true), [] {});
+  const CheckpointTensors of_step = tensors(1.0, 100);
+  saver.save(1, of_step, state(1), [&] { may_write.get_future().wait(); });
+  of_step.model.front().second.fill_(2.0);  // the next step's update
+  saver.check();                            // does not wait
+  EXPECT_EQ(saver.last_saved(), -1);
+  EXPECT_FALSE(is_saved(1));
+  may_write.set_value();
+  saver.finish();
+  EXPECT_EQ(saver.last_saved(), 1);
+  EXPECT_EQ(saved_value(), 1.0);
+}
+
+TEST_F(Saver, WaitingForAnAsynchronousSaveTellsThatItGetsOn) {
+  const std::thread::id waiting = std::this_thread::get_id();
+  int64_t heard = 0;
+  CheckpointSaver saver(folder_.path(), config(true), [&] {
+    heard += 1;
+    EXPECT_EQ(std::this_thread::get_id(), waiting);
+  });
+  // Large enough that the wait sees some of it.
+  saver.save(1, tensors(1.0, 32 * (8 << 20)), state(1), [] {});
+  EXPECT_EQ(heard, 0) << "steps go on meanwhile, and tell of themselves";
+  saver.finish();
+  EXPECT_GE(heard, 1);
+}
+
+TEST_F(Saver, AnErrorOfAnAsynchronousSaveComesWithTheNextQuestion) {
+  CheckpointSaver saver(folder_.path(), config(true), [] {});
+  saver.save(1, tensors(1.0, 100), state(1), [] { throw Error("metrics are gone"); });
+  EXPECT_THROW(saver.finish(), Error);
+  EXPECT_EQ(saver.last_saved(), -1);
+  EXPECT_FALSE(newest_complete(folder_.path()));
+}
+
+}  // namespace
+}  // namespace cplm::test
