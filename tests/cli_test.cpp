@@ -25,6 +25,7 @@ using testing::StartsWith;
 const std::vector<Texts> kCommands = {{},
                                       {"bench"},
                                       {"bench", "step"},
+                                      {"bench", "decode"},
                                       {"check"},
                                       {"train"},
                                       {"compare"},
@@ -35,6 +36,7 @@ const std::vector<Texts> kCommands = {{},
                                       {"data", "make", "repeat"},
                                       {"data", "make", "recall"},
                                       {"data", "make", "spamlang"},
+                                      {"generate"},
                                       {"verify-checkpoint"}};
 
 ProcessResult run(const Texts& arguments) {

@@ -197,6 +197,24 @@ TEST(Generate, SpeculationSavesPasses) {
   EXPECT_LE(drafted.counts.passes, plain.counts.passes);
 }
 
+// ---- ends of a text
+std::string through(StopText stop, const std::vector<std::string>& pieces) {
+  std::string text;
+  for (const std::string& piece : pieces) text += stop.add(piece) + "|";
+  return text + stop.rest() + (stop.found() ? "!" : "");
+}
+
+TEST(Generate, StopStringsEndATextBeforeThem) {
+  EXPECT_EQ(through(StopText({}), {"a", "b"}), "a|b|");
+  EXPECT_EQ(through(StopText({"end"}), {"an end.", "more"}), "an ||!");
+  EXPECT_EQ(through(StopText({"end"}), {"an e", "n", "d"}), "an |||!");
+  EXPECT_EQ(through(StopText({"end"}), {"an e", "n", "t"}), "an ||ent|");
+  EXPECT_EQ(through(StopText({"end"}), {"the en"}), "the |en");
+  EXPECT_EQ(through(StopText({"aab"}), {"a", "a", "a", "b"}), "||a||!");
+  EXPECT_EQ(through(StopText({"xyz", "y"}), {"axy"}), "ax|!");  // the first in the text
+  EXPECT_THROW(StopText({""}), Error);
+}
+
 // ---- sampling
 TEST(Generate, FrequenciesAreTheDistribution) {
   const auto model = make_model(config_of("hybrid"));

@@ -7,6 +7,7 @@
 
 #include "cplm/base.h"
 #include "cplm/checkpoint.h"
+#include "cplm/decode.h"
 #include "support/compare.h"
 #include "support/models.h"
 #include "support/temp_dir.h"
@@ -71,6 +72,34 @@ TEST(Golden, EveryFileHoldsForTheModel) {
     for (const OpsKind ops : {OpsKind::kComposed, OpsKind::kFused}) {
       SCOPED_TRACE(ops == OpsKind::kFused ? "fused" : "composed");
       expect_model_equals(golden, ops);
+    }
+  }
+}
+
+// Token by token, with caches; the documents of a file are told by where they start.
+TEST(Golden, DecodingGivesTheSameDistributions) {
+  for (const auto& path : golden_files(golden_folder())) {
+    const GoldenCase golden = read_golden(path);
+    if (golden.config.head == HeadKind::kVanilla || golden.input.document_start.defined()) continue;
+    SCOPED_TRACE(path.string());
+    const auto model = load(golden, OpsKind::kFused);
+    const int64_t rows = golden.input.ids.size(0), positions = golden.input.ids.size(1);
+    Decoder decoder(*model, {rows, 512, {}});
+    for (int64_t t = 0; t < positions; ++t) {
+      std::vector<NewTokens> tokens;
+      for (int64_t row = 0; row < rows; ++row) {
+        tokens.push_back({row, {golden.input.ids[row][t].item<int64_t>()}, 1, false});
+      }
+      NextTokens next = decoder.advance(tokens).at(0);
+      const auto expect_mode = [&](const char* name, CopyMode mode) {
+        next.input.mode = mode;
+        const at::Tensor p = ops::next_token_distribution(next.input, OpsKind::kFused);
+        EXPECT_TRUE(near(values(p), values(golden.at(name).select(1, t)), kGoldenValue))
+            << name << ", position " << t;
+      };
+      expect_mode("p.natural", CopyMode::kNatural);
+      expect_mode("p.no_copy", CopyMode::kNoCopy);
+      expect_mode("p.force_copy", CopyMode::kForceCopy);
     }
   }
 }

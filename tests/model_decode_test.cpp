@@ -233,6 +233,23 @@ TEST(ModelDecode, BytesAreTheArithmetic) {
   }
 }
 
+// SPEC.md section 4: 1/12.0 of the full model's cache at 1.7B and 4,096 positions.
+TEST(ModelDecode, SlidingCopyModelKeepsATwelfth) {
+  ModelConfig config = tiny_config(HeadKind::kCplm);
+  config.hidden_size = 2048;
+  config.num_hidden_layers = 24;
+  config.num_attention_heads = config.num_key_value_heads = 32;
+  set_backbone(config, "sliding", 256);
+  const CacheBytes sliding = cache_bytes(config, 4096, 2);
+  EXPECT_EQ(sliding.keys_and_values, 256 * 98304 * 2);
+  EXPECT_EQ(sliding.copy_keys, 4096 * 2048 * 2);
+  config.head = HeadKind::kVanilla;
+  set_backbone(config, "full", 0);
+  const CacheBytes full = cache_bytes(config, 4096, 2);
+  EXPECT_EQ(full.total(), 4096LL * 98304 * 2);
+  EXPECT_NEAR(static_cast<double>(full.total()) / static_cast<double>(sliding.total()), 12.0, 0.05);
+}
+
 TEST(ModelDecode, CachesGrowWhenFull) {
   const Arm arm{"full", config_of(HeadKind::kCplm, "full")};
   const auto model = make_model(arm.config);

@@ -100,6 +100,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_step(*bench);
   add_bench_ops(*bench);
   add_bench_loader(*bench);
+  add_bench_decode(*bench);
 }
 
 }  // namespace cplm

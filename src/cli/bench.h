@@ -15,6 +15,7 @@ using BenchJson = nlohmann::ordered_json;
 void add_bench_step(CLI::App& bench);
 void add_bench_ops(CLI::App& bench);
 void add_bench_loader(CLI::App& bench);
+void add_bench_decode(CLI::App& bench);
 
 // Waits for the device's work; on the CPU there is nothing to wait for.
 std::function<void()> device_synchronizer(at::Device device);

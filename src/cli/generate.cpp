@@ -1,4 +1,7 @@
 // cplm generate: arguments to prompts and options; what is written is generate_text.cpp's.
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -108,6 +111,10 @@ SavedModel saved_model_of(const Arguments& a) {
   Config& config = saved.config;
   config = parse_config(dump_config(config), (saved.folder / "config").string(), a.overrides);
   if (a.yarn > 0) {
+    const std::vector<LayerKind>& kinds = config.model.layer_types;
+    if (std::find(kinds.begin(), kinds.end(), LayerKind::kFull) == kinds.end()) {
+      bad_argument("--yarn: stretches full-attention layers, and this model has none");
+    }
     RopeScalingConfig scaling;
     scaling.factor = a.yarn;
     scaling.original_max_position_embeddings = config.data.sequence_length;
@@ -132,6 +139,7 @@ void set_precision(const std::string& asked, at::Device device, Config& config) 
 }
 
 void run(Arguments& a) {
+  c10::InferenceMode inference;
   set_modes(a.mode, a.options);
   if (a.speculate == "copy") a.options.speculation = Speculation::kCopy;
   a.options.sampling.seed = std::stoull(a.seed);

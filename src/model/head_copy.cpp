@@ -272,12 +272,15 @@ void CopyHead::set_scores(const at::Tensor& q, const NewRun* run, const DecodePa
 
 std::vector<ops::NextTokenInput> CopyHead::decode(const at::Tensor& h, const at::Tensor& ids,
                                                   const DecodePass& pass, DecodeCache* cache) {
-  const profile::Section section(profile::Axis::kPart, "cp head");
+  std::optional<profile::Section> section(std::in_place, profile::Axis::kPart, "cp head");
   auto& copy_cache = static_cast<CopyCache&>(*cache);
   const CopyProjection p = project(h.unsqueeze(0), &pass);
   copy_cache.remember(p.k.squeeze(0), ids, pass);
   const at::Tensor rows = output_rows(h, pass), q = output_rows(p.q.squeeze(0), pass);
-  const at::Tensor logits = ops::lm_logits(rows, store_[lm_].value), gate = copy_logit(rows);
+  section.emplace(profile::Axis::kPart, "lm head");
+  const at::Tensor logits = ops::lm_logits(rows, store_[lm_].value);
+  section.emplace(profile::Axis::kPart, "cp head");
+  const at::Tensor gate = copy_logit(rows);
   const at::Tensor sink = output_rows(p.sink_score, pass);
   std::vector<ops::NextTokenInput> outputs;
   int64_t begin = 0;

@@ -46,6 +46,7 @@ class VanillaHead : public Head {
 
   std::vector<ops::NextTokenInput> decode(const at::Tensor& h, const at::Tensor&,
                                           const DecodePass& pass, DecodeCache*) override {
+    const profile::Section section(profile::Axis::kPart, "lm head");
     const at::Tensor logits = ops::lm_logits(output_rows(h, pass), store_[lm_].value);
     std::vector<ops::NextTokenInput> next;
     int64_t begin = 0;
