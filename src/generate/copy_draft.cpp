@@ -2,15 +2,19 @@
 #include "generate/copy_draft.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "generate/copy_view.h"
 
 namespace cplm {
 
-std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen) {
+std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen, double log_prob,
+                                          CopyMode mode) {
   const ops::NextTokenInput& in = row.input;
   if (!in.copy.scores.defined()) return std::nullopt;
+  constexpr double kRounding = 0.999;
+  if (mode != CopyMode::kNoCopy && std::exp(log_prob) < kRounding * kCommitted) return std::nullopt;
   const CopyView view = copy_view(in);
   const at::Tensor log_weight = view.gates.log_copy_gate.add(view.gates.log_not_sink);
   const at::Tensor of_chosen =

@@ -167,7 +167,8 @@ class Generation {
                            next.sequences[r + 1] != next.sequences[r] ||
                            !text.holds(next.positions[r + 1]);
       if (options_.speculation == Speculation::kCopy && is_last && !text.done) {
-        text.source = committed_position(rows_of(next, r, r + 1), chosen.ids[r]);
+        text.source =
+            committed_position(rows_of(next, r, r + 1), chosen.ids[r], chosen.log_probs[r], mode);
       }
     }
   }

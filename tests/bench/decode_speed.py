@@ -86,13 +86,16 @@ def compare(options: argparse.Namespace, checkpoint: Path) -> None:
 
 
 def compare_drafts(options: argparse.Namespace) -> None:
-    for name, prompt in (("repeats itself", " ".join([PIECE] * 4)), ("does not", OTHER)):
+    # A weak model's likeliest text soon repeats itself; one that does not is drawn.
+    texts_asked = (("repeats itself", " ".join([PIECE] * 4), []),
+                   ("does not", OTHER, ["--temperature", "1"]))
+    for name, prompt, sampling in texts_asked:
         plain, drafted, texts = [], [], set()
         for _ in range(options.rounds):
             for rates, more in ((plain, []), (drafted, ["--speculate", "copy"])):
                 done = run_cplm(options.program, "generate", str(options.folder), "--prompt",
                                 prompt, "--max-new-tokens", str(options.tokens), "--threads",
-                                str(options.threads), *more)
+                                str(options.threads), *sampling, *more)
                 rates.append(rate_in(done.stderr))
                 texts.add(done.stdout)
         ratio = statistics.median(drafted) / statistics.median(plain)
