@@ -26,7 +26,8 @@ Examples:
 )";
 
 struct Arguments {
-  std::string checkpoint, mode = "natural", device = "auto", precision, speculate = "none", explain;
+  std::string checkpoint, mode = "natural", device = "auto", precision, speculate = "none", explain,
+                          eos;
   std::vector<std::string> overrides, prompts, files, ids, stops;
   bool chat = false, json = false, special = false;
   int64_t threads = 0, batch = 8;
@@ -110,14 +111,17 @@ SavedModel saved_model_of(const Arguments& a) {
   SavedModel saved = find_saved_model(expand_tilde(a.checkpoint));
   Config& config = saved.config;
   config = parse_config(dump_config(config), (saved.folder / "config").string(), a.overrides);
-  if (a.yarn > 0) {
+  if (a.yarn != 0) {
     const std::vector<LayerKind>& kinds = config.model.layer_types;
     if (std::find(kinds.begin(), kinds.end(), LayerKind::kFull) == kinds.end()) {
       bad_argument("--yarn: stretches full-attention layers, and this model has none");
     }
     RopeScalingConfig scaling;
     scaling.factor = a.yarn;
-    scaling.original_max_position_embeddings = config.data.sequence_length;
+    // Of a model that is stretched already, the context from before.
+    scaling.original_max_position_embeddings =
+        config.model.rope_scaling ? config.model.rope_scaling->original_max_position_embeddings
+                                  : config.data.sequence_length;
     config.model.rope_scaling = scaling;
     config = parse_config(dump_config(config), "--yarn");  // its rules
   }
@@ -143,7 +147,7 @@ void run(Arguments& a) {
   set_modes(a.mode, a.options);
   if (a.speculate == "copy") a.options.speculation = Speculation::kCopy;
   a.options.sampling.seed = std::stoull(a.seed);
-  TextOptions text{prompts_of(a), a.stops, a.chat, a.json, a.special, a.batch, a.explain};
+  TextOptions text{prompts_of(a), a.stops, a.chat, a.json, a.special, a.batch, a.explain, a.eos};
   SavedModel saved = saved_model_of(a);
   set_threads(a.threads);
   const Precision to_find_device =
@@ -156,13 +160,24 @@ void run(Arguments& a) {
   write_texts(model, saved, text, a.options);
 }
 
+// CLI11's own would tell the range of a double.
+auto whole_from(int64_t least) {
+  return [least](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc() && end == text.data() + text.size();
+    if (whole && value >= least) return "";
+    return str("expected a whole number from ", least, ", found ", text);
+  };
+}
+
 void add_sampling(CLI::App& command, Arguments& a) {
   SamplingOptions& sampling = a.options.sampling;
   command.add_option("--temperature", sampling.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command.add_option("--top-k", sampling.top_k, "Only the k likeliest tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   command.add_option("--top-p", sampling.top_p, "Only the likeliest tokens that reach this sum")
       ->check(CLI::Range(0.0, 1.0))
@@ -176,18 +191,27 @@ void add_sampling(CLI::App& command, Arguments& a) {
       ->check(CLI::IsMember({"none", "copy"}))
       ->capture_default_str();
   command.add_option("--max-draft", a.options.max_draft, "Tokens checked at once, at most")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
+}
+
+// CLI::Range takes nan.
+std::string yarn_problem(const std::string& text) {
+  double factor = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), factor);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (whole && factor >= 1 && factor <= 1e6) return "";
+  return str("expected a factor from 1 to 1000000, found ", text);
 }
 
 void add_machine(CLI::App& command, Arguments& a) {
   command.add_option("--batch", a.batch, "Prompts at once")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   command
       .add_option("--prefill-chunk", a.options.decoder.prefill_chunk,
                   "Prompt tokens that go through the model at once")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   command.add_option("--device", a.device, "auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
@@ -197,10 +221,10 @@ void add_machine(CLI::App& command, Arguments& a) {
                   "float64, float32 or bfloat16; else the run's, or float32 for bfloat16 on a CPU")
       ->check(CLI::IsMember({"float64", "float32", "bfloat16"}));
   command.add_option("--threads", a.threads, "CPU threads; 0: all cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   command.add_option("--yarn", a.yarn, "Stretch full layers' positions by this factor (YaRN)")
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(yarn_problem);
   command.add_option("--set", a.overrides, "Override a field of the run's config: key.path=value")
       ->allow_extra_args(false);
 }
@@ -222,10 +246,11 @@ void add_generate_command(CLI::App& app) {
   command->add_flag("--special", a->special,
                     "Prompts that spell special tokens mean them; the output shows them");
   command->add_option("--max-new-tokens", a->options.max_new_tokens, "Of each text")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   command->add_option("--stop", a->stops, "End a text before this string (any number of times)")
       ->allow_extra_args(false);
+  command->add_option("--eos", a->eos, "Token that ends a text; <|endoftext|> when not given");
   command->add_flag("--json", a->json,
                     "One JSON object a text: prompt, text, ids, log_probs, stop");
   command->add_option("--explain", a->explain,
