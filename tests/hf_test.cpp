@@ -189,6 +189,9 @@ TEST(HuggingFaceExport, AWindowOfOneIsNotCached) {  // transformers' caches woul
     make_checkpoint(dir / window, {"model.backbone=sliding", "model.sliding_window=" + window});
     export_hugging_face(dir / window, dir / ("hf" + window));
     EXPECT_EQ(config_of(dir / ("hf" + window))["use_cache"], window != "1");
+    const json generation =
+        json::parse(read_file(dir / ("hf" + window) / "generation_config.json"));
+    EXPECT_EQ(generation.value("use_cache", true), window != "1");
   }
 }
 

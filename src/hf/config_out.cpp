@@ -121,9 +121,10 @@ Json config_json(const Config& config, const std::string& dtype, const SpecialId
   return json;
 }
 
-Json generation_json(const SpecialIds& ids) {
+Json generation_json(const ModelConfig& model, const SpecialIds& ids) {
   Json json;
   add_ids(ids, json);
+  if (!can_cache(model)) json["use_cache"] = false;  // generate() asks only here
   return json;
 }
 

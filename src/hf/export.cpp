@@ -102,7 +102,7 @@ FolderWritten export_hugging_face(const fs::path& checkpoint, const fs::path& fo
   for (const fs::path& file : text.copied) out.copy(file, file.filename());
   for (const auto& [name, contents] : text.written) out.write(name.c_str(), contents);
   if (!fs::exists(out.folder() / hf::kGenerationConfig)) {
-    out.write(hf::kGenerationConfig, hf::generation_json(text.ids).dump(2) + "\n");
+    out.write(hf::kGenerationConfig, hf::generation_json(model, text.ids).dump(2) + "\n");
   }
   out.write("config.json", hf::config_json(saved.config, dtype, text.ids).dump(2) + "\n");
   const hf::Architecture architecture = hf::architecture_of(model);

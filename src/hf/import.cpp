@@ -159,7 +159,7 @@ FolderWritten import_hugging_face(const fs::path& folder, const fs::path& checkp
   if (!fs::exists(out.folder() /
                   hf::kGenerationConfig)) {  // older folders keep its ids in config.json
     const hf::SpecialIds ids = hf::special_ids_of(folder / "config.json");
-    out.write(hf::kGenerationConfig, hf::generation_json(ids).dump(2) + "\n");
+    out.write(hf::kGenerationConfig, hf::generation_json(config.model, ids).dump(2) + "\n");
   }
   out.write("config.yaml",
             str("# Imported; data, train and all below are placeholders.\n", dump_config(config)));
