@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/generate_text.h"
-#include "cplm/saved_model.h"
-#include "cplm/train.h"
+#include "cli/model_arguments.h"
 
 namespace cplm {
 namespace {
@@ -26,13 +24,11 @@ Examples:
 )";
 
 struct Arguments {
-  std::string checkpoint, mode = "natural", device = "auto", precision, speculate = "none", explain,
-                          eos;
-  std::vector<std::string> overrides, prompts, files, ids, stops;
+  std::string checkpoint, mode = "natural", speculate = "none", explain, eos, seed = "0";
+  std::vector<std::string> prompts, files, ids, stops;
   bool chat = false, json = false, special = false;
-  int64_t threads = 0, batch = 8;
-  double yarn = 0;
-  std::string seed = "0";
+  int64_t batch = 8;
+  ModelArguments model;
   GenerateOptions options;
 };
 
@@ -107,68 +103,15 @@ std::vector<Prompt> prompts_of(const Arguments& a) {
   return prompts;
 }
 
-SavedModel saved_model_of(const Arguments& a) {
-  SavedModel saved = find_saved_model(expand_tilde(a.checkpoint));
-  Config& config = saved.config;
-  config = parse_config(dump_config(config), (saved.folder / "config").string(), a.overrides);
-  if (a.yarn != 0) {
-    const std::vector<LayerKind>& kinds = config.model.layer_types;
-    if (std::find(kinds.begin(), kinds.end(), LayerKind::kFull) == kinds.end()) {
-      bad_argument("--yarn: stretches full-attention layers, and this model has none");
-    }
-    RopeScalingConfig scaling;
-    scaling.factor = a.yarn;
-    // Of a model that is stretched already, the context from before.
-    scaling.original_max_position_embeddings =
-        config.model.rope_scaling ? config.model.rope_scaling->original_max_position_embeddings
-                                  : config.data.sequence_length;
-    config.model.rope_scaling = scaling;
-    config = parse_config(dump_config(config), "--yarn");  // its rules
-  }
-  config.train.device = a.device == "cpu"    ? Device::kCpu
-                        : a.device == "cuda" ? Device::kCuda
-                                             : Device::kAuto;
-  config.train.threads = a.threads;
-  return saved;
-}
-
-// float32 on a CPU, where bfloat16 would only be slow; the run's own on a GPU.
-void set_precision(const std::string& asked, at::Device device, Config& config) {
-  if (asked == "float64") config.train.precision = Precision::kFloat64;
-  if (asked == "float32") config.train.precision = Precision::kFloat32;
-  if (asked == "bfloat16") config.train.precision = Precision::kBFloat16;
-  if (asked.empty() && device.is_cpu() && config.train.precision == Precision::kBFloat16) {
-    config.train.precision = Precision::kFloat32;
-  }
-}
-
 void run(Arguments& a) {
   c10::InferenceMode inference;
   set_modes(a.mode, a.options);
   if (a.speculate == "copy") a.options.speculation = Speculation::kCopy;
   a.options.sampling.seed = std::stoull(a.seed);
-  TextOptions text{prompts_of(a), a.stops, a.chat, a.json, a.special, a.batch, a.explain, a.eos};
-  SavedModel saved = saved_model_of(a);
-  set_threads(a.threads);
-  const Precision to_find_device =
-      a.precision == "float64" ? Precision::kFloat64 : saved.config.train.precision;
-  const at::Device device = resolve_device(saved.config.train.device, to_find_device);
-  set_precision(a.precision, device, saved.config);
-  keep_freed_memory();
-  LanguageModel model(saved.config.model, model_options(saved.config, device));
-  load_model(saved.folder, model.parameters());
-  write_texts(model, saved, text, a.options);
-}
-
-// CLI11's own would tell the range of a double.
-auto whole_from(int64_t least) {
-  return [least](const std::string& text) -> std::string {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc() && end == text.data() + text.size();
-    if (whole && value >= least) return "";
-    return str("expected a whole number from ", least, ", found ", text);
-  };
+  const TextOptions text{prompts_of(a), a.stops, a.chat,    a.json,
+                         a.special,     a.batch, a.explain, a.eos};
+  const OpenModel opened = open_model(a.checkpoint, a.model);
+  write_texts(*opened.model, opened.saved, text, a.options);
 }
 
 void add_sampling(CLI::App& command, Arguments& a) {
@@ -195,16 +138,7 @@ void add_sampling(CLI::App& command, Arguments& a) {
       ->capture_default_str();
 }
 
-// CLI::Range takes nan.
-std::string yarn_problem(const std::string& text) {
-  double factor = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), factor);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (whole && factor >= 1 && factor <= 1e6) return "";
-  return str("expected a factor from 1 to 1000000, found ", text);
-}
-
-void add_machine(CLI::App& command, Arguments& a) {
+void add_batches(CLI::App& command, Arguments& a) {
   command.add_option("--batch", a.batch, "Prompts at once")
       ->check(whole_from(1))
       ->capture_default_str();
@@ -213,20 +147,6 @@ void add_machine(CLI::App& command, Arguments& a) {
                   "Prompt tokens that go through the model at once")
       ->check(whole_from(1))
       ->capture_default_str();
-  command.add_option("--device", a.device, "auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command
-      .add_option("--precision", a.precision,
-                  "float64, float32 or bfloat16; else the run's, or float32 for bfloat16 on a CPU")
-      ->check(CLI::IsMember({"float64", "float32", "bfloat16"}));
-  command.add_option("--threads", a.threads, "CPU threads; 0: all cores")
-      ->check(whole_from(0))
-      ->capture_default_str();
-  command.add_option("--yarn", a.yarn, "Stretch full layers' positions by this factor (YaRN)")
-      ->check(yarn_problem);
-  command.add_option("--set", a.overrides, "Override a field of the run's config: key.path=value")
-      ->allow_extra_args(false);
 }
 
 }  // namespace
@@ -256,7 +176,8 @@ void add_generate_command(CLI::App& app) {
   command->add_option("--explain", a->explain,
                       "FILE.html or .json: what each token was copied from (one prompt)");
   add_sampling(*command, *a);
-  add_machine(*command, *a);
+  add_batches(*command, *a);
+  add_model_arguments(*command, a->model);
   command->footer(kFooter);
   command->callback([a] { run(*a); });
 }

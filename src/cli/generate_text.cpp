@@ -223,10 +223,10 @@ class Writer {
 
   void report() const {
     const auto rate = [](int64_t tokens, double seconds) {
-      return str(
-          with_commas(tokens), " in ", format_duration(seconds), " (",
-          with_commas(static_cast<int64_t>(static_cast<double>(tokens) / std::max(seconds, 1e-9))),
-          " a second)");
+      char text[64];
+      std::snprintf(text, sizeof text, " in %.2f s (%.1f a second)", seconds,
+                    static_cast<double>(tokens) / std::max(seconds, 1e-9));
+      return with_commas(tokens) + text;
     };
     const auto mib = [](double bytes) {
       char text[32];

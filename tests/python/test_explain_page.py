@@ -1,5 +1,6 @@
 """The page of `cplm generate --explain`, in a headless browser with real keys, mouse and touch."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -325,3 +326,27 @@ def test_data_that_cannot_be_shown_are_told(browser, tmp_path, content, reason):
     browser.open(path)
     failure = browser.evaluate("document.querySelector('#failure').innerText")
     assert failure.startswith("This page cannot be shown: ") and reason in failure
+
+
+@needs_browser
+@pytest.mark.parametrize("golden, copies", [("full_cplm_saturated", True), ("full_vanilla", False)])
+def test_the_programs_own_page(browser, tmp_path, golden, copies):
+    """From weights to arrows: golden weights explained by the program."""
+    hf_support = pytest.importorskip("hf_support", reason="needs scripts/setup --reference")
+    if not (hf_support.BUILD / "cplm").exists():
+        pytest.skip("needs the cplm program")
+    checkpoint = tmp_path / "model"
+    hf_support.checkpoint_of(hf_support.ROOT / f"tests/golden/{golden}.safetensors", checkpoint)
+    for page in (tmp_path / "page.html", tmp_path / "page.json"):
+        hf_support.cplm("generate", checkpoint, "--ids", "3,5,3,7,9,3", "--max-new-tokens", 40,
+                        "--temperature", 1, "--explain", page)
+    predictions = json.loads(page.read_text())["predictions"]
+    index = max(range(len(predictions)), key=lambda i: len(predictions[i]["sources"]))
+    browser.open(tmp_path / "page.html")
+    browser.wait_for("document.querySelectorAll('.token').length === 46")
+    browser.move_mouse(*browser.middle(token(index + 1)))
+    assert ("Copy-paste head" in browser.evaluate(SHOWN)) == copies
+    assert browser.evaluate(NUM_ARROWS) == len(predictions[index]["sources"])
+    assert (browser.evaluate(NUM_ARROWS) > 0) == copies
+    assert "6 given" in browser.evaluate("document.querySelector('#model-facts').textContent")
+    assert browser.errors == []

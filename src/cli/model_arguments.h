@@ -1,0 +1,29 @@
+// What every command that runs a trained model takes besides its CHECKPOINT: where and how.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cplm/model.h"
+#include "cplm/saved_model.h"
+
+namespace cplm {
+
+struct ModelArguments {
+  std::string device = "auto", precision;
+  std::vector<std::string> overrides;
+  int64_t threads = 0;
+  double yarn = 0;  // factor; 0: as the config says
+};
+void add_model_arguments(CLI::App& command, ModelArguments& arguments);
+
+struct OpenModel {
+  SavedModel saved;  // its config as changed by the arguments
+  std::unique_ptr<LanguageModel> model;
+};
+// Also sets threads and memory of the process.
+OpenModel open_model(const std::string& checkpoint, const ModelArguments& arguments);
+
+}  // namespace cplm
