@@ -172,6 +172,12 @@ TEST_F(CliGenerate, WrongInputIsOneLine) {
   bad({"--prompt", "a\xff"}, "--prompt", ExitCode::kBadData);
   bad({"--prompt", "a", "--explain", "page.txt"}, "--explain");
   bad({"--prompt", "a", "--prompt", "b", "--explain", "p.html"}, "one prompt");
+  bad({"--prompt", "a", "--explain", "no/such/folder/p.html"}, "a folder that exists");
+  bad({"--prompt", "a", "--eos", "<eot>"}, "<eot>", ExitCode::kBadData);
+  bad({"--prompt", "a", "--yarn", "nan"}, "expected a factor from 1 to 1000000, found nan");
+  bad({"--prompt", "a", "--batch", "0"}, "--batch: expected a whole number from 1, found 0");
+  bad({"--prompt", "a", "--max-new-tokens", "x"},
+      "--max-new-tokens: expected a whole number from 0, found x");
   bad({"--chat", "--prompt", "[1]"}, "--prompt", ExitCode::kBadData);
   bad({"--set", "model.hidden_sise=3"}, "did you mean");
   bad({"--prompt", "a", "--stop", ""}, "stop");
@@ -180,6 +186,32 @@ TEST_F(CliGenerate, WrongInputIsOneLine) {
                "vanilla");
   expect_error(generate("cplm", {"--prompt", "a", "--set", "model.hidden_size=64"}),
                ExitCode::kFailed, "model.embed_tokens.weight");
+}
+
+TEST_F(CliGenerate, EosIsTheTokenAsked) {
+  const Texts prompt = {"--prompt", "q", "--json", "--max-new-tokens", "9", "--mode", "force_copy"};
+  EXPECT_EQ(one_line(generate("cplm", prompt))["stop"], "length");
+  Texts with_eos = prompt;
+  with_eos.insert(with_eos.end(), {"--eos", "q"});
+  const json out = one_line(generate("cplm", with_eos));
+  EXPECT_EQ(out["stop"], "eos");
+  EXPECT_EQ(out["ids"], out["prompt_ids"]);
+}
+
+TEST_F(CliGenerate, AClosedOutputIsNoOtherFile) {  // as the tokenizer's socket, or the weights
+  const auto with = [](const std::string& redirections) {
+    return run_process(
+        "/bin/sh", {.arguments = {"-c", str("exec '", CPLM_BINARY, "' generate cplm --prompt abc ",
+                                            "--max-new-tokens 3 ", redirections)},
+                    .working_dir = folder_->path()});
+  };
+  const ProcessResult no_output = with(">&-");
+  EXPECT_EQ(no_output.exit_code, 1);
+  EXPECT_THAT(no_output.err, HasSubstr("stdout: cannot be written"));
+  EXPECT_EQ(with("<&- >&- 2>&-").exit_code, 1);
+  const ProcessResult quiet = with("2>&-");
+  EXPECT_EQ(quiet.exit_code, 0);
+  EXPECT_FALSE(quiet.out.empty());
 }
 
 TEST_F(CliGenerate, YarnStretchesFullLayers) {
@@ -196,6 +228,12 @@ TEST_F(CliGenerate, YarnStretchesFullLayers) {
   EXPECT_EQ(yarn, log_prob({"--set",
                             "model.rope_scaling={rope_type: yarn, factor: 4.0, "
                             "original_max_position_embeddings: 16}"}));
+  EXPECT_EQ(log_prob({"--yarn", "8", "--set",  // of what it was before it was stretched
+                      "model.rope_scaling={rope_type: yarn, factor: 4.0, "
+                      "original_max_position_embeddings: 12}"}),
+            log_prob({"--set",
+                      "model.rope_scaling={rope_type: yarn, factor: 8.0, "
+                      "original_max_position_embeddings: 12}"}));
   expect_error(generate("vanilla", {"--prompt", "a", "--yarn", "4"}), ExitCode::kBadConfig,
                "this model has none");
 }

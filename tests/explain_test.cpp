@@ -103,6 +103,30 @@ TEST(Explain, ModeIsThatOfTheMixture) {
   for (const json& p : e.out["predictions"]) EXPECT_EQ(p["mixture"], p["lm"]);
 }
 
+TEST(Explain, FollowsChangesOfTheMode) {
+  ModelConfig config = tiny_config(HeadKind::kCplm);
+  const auto model = make_model(config);
+  const std::vector<int64_t> ids = {1, 2, 3, 1, 2, 3, 1, 2, 3, 1};
+  ExplainOptions options;
+  options.prompt_tokens = 4;
+  const auto predictions = [&](CopyMode mode, const ModeChanges& changes) {
+    options.mode = mode;
+    options.mode_changes = changes;
+    return json::parse(explain_json(*model, ids, options, texts_of));
+  };
+  const json changing =
+      predictions(CopyMode::kForceCopy, {{1, CopyMode::kNatural}, {3, CopyMode::kNoCopy}});
+  EXPECT_EQ(changing["model"]["mode"], "force_copy,1:natural,3:no_copy");
+  for (const auto& [mode, first, last] : {std::tuple{CopyMode::kForceCopy, 1U, 4U},
+                                          {CopyMode::kNatural, 5U, 6U},
+                                          {CopyMode::kNoCopy, 7U, 9U}}) {
+    const json of_mode = predictions(mode, {});
+    for (size_t target = first; target <= last; ++target) {
+      EXPECT_EQ(changing["predictions"][target - 1], of_mode["predictions"][target - 1]) << target;
+    }
+  }
+}
+
 TEST(Explain, OneTokenPredictsNothing) {
   EXPECT_TRUE(explain(HeadKind::kCplm, 1).out["predictions"].empty());
 }

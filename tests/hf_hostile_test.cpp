@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cplm/saved_model.h"
 #include "fuzz/byte_mutator.h"
 #include "support/hf_folders.h"
 
@@ -56,6 +57,38 @@ class HostileFolder : public testing::Test {
   json config_;
   ExitCode code_ = ExitCode::kDone;
 };
+
+TEST_F(HostileFolder, ADamagedCopyHeadIsNotStartedAfresh) {
+  export_model({"model.head=cplm"});
+  const NamedTensors whole = tensors_of(folder_);
+  const auto without = [&](const std::string& begin) {
+    NamedTensors left;
+    for (const auto& each : whole) {
+      if (!each.first.starts_with(begin)) left.push_back(each);
+    }
+    put(left);
+    return import();
+  };
+  EXPECT_THAT(without("copy_token."), HasSubstr("lacks 1 of the tensors that config.json asks for: "
+                                                "copy_token.weight"));
+  EXPECT_THAT(without("c"), HasSubstr("lacks 4 of the tensors"));
+  EXPECT_EQ(code_, ExitCode::kBadData);
+  NamedTensors more = whole;
+  more.emplace_back("cp_head.v_proj.weight", at::zeros({2}));
+  put(more);
+  EXPECT_THAT(import(), HasSubstr("no place in the model of config.json: cp_head.v_proj.weight"));
+}
+
+TEST_F(HostileFolder, NorIsItWhereTrainingBegins) {
+  const Config config = make_checkpoint(dir_ / "whole", {"model.head=cplm"});
+  NamedTensors left = tensors_of(dir_ / "whole");
+  std::erase_if(left, [](const auto& each) { return each.first == "cp_head.q_proj.weight"; });
+  fs::create_directory(dir_ / "damaged");
+  write_safetensors(dir_ / "damaged/model.safetensors", left);
+  LanguageModel model(config.model, {});
+  EXPECT_THAT(hf_error([&] { load_weights(dir_ / "damaged", config.model, model.parameters()); }),
+              HasSubstr("cp_head.q_proj.weight"));
+}
 
 TEST_F(HostileFolder, UnsupportedFieldsAreNamed) {
   export_model();

@@ -166,6 +166,35 @@ TEST(HuggingFaceExport, TakesSpecialTokensFromTheTokenizer) {
             read_file(dir / "hf/generation_config.json"));
 }
 
+TEST(HuggingFaceImport, KeepsTheIdsOfFoldersWithoutGenerationConfig) {
+  const TempDir dir;
+  make_checkpoint(dir / "model");
+  export_hugging_face(dir / "model", dir / "hf");
+  json config = config_of(dir / "hf");
+  config["eos_token_id"] = {5, 6};
+  config["bos_token_id"] = 4;
+  dir.write("hf/config.json", config.dump());
+  dir.write("hf/tokenizer.json", "{}");
+  dir.write("hf/tokenizer_config.json", "{}");
+  fs::remove(dir / "hf/generation_config.json");
+  import_hugging_face(dir / "hf", dir / "back");
+  export_hugging_face(dir / "back", dir / "again");
+  EXPECT_EQ(config_of(dir / "again")["eos_token_id"], json({5, 6}));
+  EXPECT_EQ(json::parse(read_file(dir / "again/generation_config.json"))["bos_token_id"], 4);
+}
+
+TEST(HuggingFaceExport, AWindowOfOneIsNotCached) {  // transformers' caches would keep all
+  const TempDir dir;
+  for (const std::string window : {"1", "2"}) {
+    make_checkpoint(dir / window, {"model.backbone=sliding", "model.sliding_window=" + window});
+    export_hugging_face(dir / window, dir / ("hf" + window));
+    EXPECT_EQ(config_of(dir / ("hf" + window))["use_cache"], window != "1");
+    const json generation =
+        json::parse(read_file(dir / ("hf" + window) / "generation_config.json"));
+    EXPECT_EQ(generation.value("use_cache", true), window != "1");
+  }
+}
+
 TEST(HuggingFaceExport, ReplacesOnlyWhatItWrote) {
   const TempDir dir;
   make_checkpoint(dir / "model");

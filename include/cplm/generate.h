@@ -23,11 +23,14 @@ struct SamplingOptions {
 
 enum class Speculation { kNone, kCopy };
 
+// From the n-th new token (from 0) on, another mode.
+using ModeChanges = std::vector<std::pair<int64_t, CopyMode>>;
+CopyMode mode_at(CopyMode first, const ModeChanges& changes, int64_t new_token);
+
 struct GenerateOptions {
   SamplingOptions sampling;
-  // The mode of the first new token, and from the n-th new token (from 0) on of another one.
-  CopyMode mode = CopyMode::kNatural;
-  std::vector<std::pair<int64_t, CopyMode>> mode_changes;
+  CopyMode mode = CopyMode::kNatural;  // of the first new token
+  ModeChanges mode_changes;
   int64_t max_new_tokens = 128;
   std::vector<int64_t> stop_ids;  // end a text; they are its last token
   // kCopy: where the copy head commits to a position, the tokens that followed it are drafted and
@@ -94,7 +97,8 @@ struct ExplainOptions {
   std::string backbone;
   int64_t step = 0;
   int64_t prompt_tokens = 0;
-  CopyMode mode = CopyMode::kNatural;
+  CopyMode mode = CopyMode::kNatural;  // of the prompt too
+  ModeChanges mode_changes;
   int64_t top = 5;            // likeliest tokens of each distribution
   int64_t max_sources = 16;   // positions copied from, of each prediction
   double least_copy = 0.005;  // of c alpha_j, for a position to count

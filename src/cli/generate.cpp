@@ -24,7 +24,7 @@ Examples:
 )";
 
 struct Arguments {
-  std::string checkpoint, mode = "natural", speculate = "none", explain, seed = "0";
+  std::string checkpoint, mode = "natural", speculate = "none", explain, eos, seed = "0";
   std::vector<std::string> prompts, files, ids, stops;
   bool chat = false, json = false, special = false;
   int64_t batch = 8;
@@ -108,7 +108,8 @@ void run(Arguments& a) {
   set_modes(a.mode, a.options);
   if (a.speculate == "copy") a.options.speculation = Speculation::kCopy;
   a.options.sampling.seed = std::stoull(a.seed);
-  const TextOptions text{prompts_of(a), a.stops, a.chat, a.json, a.special, a.batch, a.explain};
+  const TextOptions text{prompts_of(a), a.stops, a.chat,    a.json,
+                         a.special,     a.batch, a.explain, a.eos};
   const OpenModel opened = open_model(a.checkpoint, a.model);
   write_texts(*opened.model, opened.saved, text, a.options);
 }
@@ -119,7 +120,7 @@ void add_sampling(CLI::App& command, Arguments& a) {
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command.add_option("--top-k", sampling.top_k, "Only the k likeliest tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   command.add_option("--top-p", sampling.top_p, "Only the likeliest tokens that reach this sum")
       ->check(CLI::Range(0.0, 1.0))
@@ -133,18 +134,18 @@ void add_sampling(CLI::App& command, Arguments& a) {
       ->check(CLI::IsMember({"none", "copy"}))
       ->capture_default_str();
   command.add_option("--max-draft", a.options.max_draft, "Tokens checked at once, at most")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
 }
 
 void add_batches(CLI::App& command, Arguments& a) {
   command.add_option("--batch", a.batch, "Prompts at once")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   command
       .add_option("--prefill-chunk", a.options.decoder.prefill_chunk,
                   "Prompt tokens that go through the model at once")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
 }
 
@@ -165,10 +166,11 @@ void add_generate_command(CLI::App& app) {
   command->add_flag("--special", a->special,
                     "Prompts that spell special tokens mean them; the output shows them");
   command->add_option("--max-new-tokens", a->options.max_new_tokens, "Of each text")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   command->add_option("--stop", a->stops, "End a text before this string (any number of times)")
       ->allow_extra_args(false);
+  command->add_option("--eos", a->eos, "Token that ends a text; <|endoftext|> when not given");
   command->add_flag("--json", a->json,
                     "One JSON object a text: prompt, text, ids, log_probs, stop");
   command->add_option("--explain", a->explain,

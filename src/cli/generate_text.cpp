@@ -36,7 +36,8 @@ class Writer {
   Writer(LanguageModel& model, const SavedModel& saved, const TextOptions& text,
          const GenerateOptions& options)
       : model_(model), saved_(saved), text_(text), options_(options) {
-    if (!saved.tokenizer.empty()) tokenizer_.emplace(saved.tokenizer);
+    if (!saved.tokenizer.empty())
+      tokenizer_.emplace(saved.tokenizer, TokenizerOptions{.eos = text.eos});
     if (tokenizer_ && tokenizer_->eos_id()) {
       options_.stop_ids.push_back(*tokenizer_->eos_id());
       if (saved.config.data.intra_document_mask) {
@@ -45,6 +46,7 @@ class Writer {
     }
     if (!tokenizer_ && !text.stops.empty()) refuse("--stop");
     if (!tokenizer_ && text.chat) refuse("--chat");
+    if (!tokenizer_ && !text.eos.empty()) refuse("--eos");
     if (!text.explain.empty()) check_explain();
     for (const Prompt& prompt : text.prompts) prompts_.push_back(ids_of(prompt));
     if (prompts_.empty()) prompts_.push_back({document_start()});
@@ -71,6 +73,12 @@ class Writer {
     const std::string suffix = std::filesystem::path(text_.explain).extension().string();
     if (suffix != ".html" && suffix != ".json") {
       throw Error(str("--explain: expected FILE.html or FILE.json, found ", text_.explain),
+                  ExitCode::kBadConfig);
+    }
+    const std::filesystem::path path = expand_tilde(text_.explain), folder = path.parent_path();
+    if (std::filesystem::is_directory(path) ||
+        (!folder.empty() && !std::filesystem::is_directory(folder))) {
+      throw Error(str("--explain: expected a file in a folder that exists, found ", path.string()),
                   ExitCode::kBadConfig);
     }
     if (text_.prompts.size() > 1) {
@@ -199,6 +207,7 @@ class Writer {
     options.step = saved_.step;
     options.prompt_tokens = static_cast<int64_t>(prompts_.front().size());
     options.mode = options_.mode;
+    options.mode_changes = options_.mode_changes;
     options.decoder = options_.decoder;
     const std::string json =
         explain_json(model_, ids, options, [&](const std::vector<int64_t>& of) {

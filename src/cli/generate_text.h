@@ -21,6 +21,7 @@ struct TextOptions {
   bool chat = false, json = false, special = false;
   int64_t batch = 8;
   std::string explain;  // a file's path; empty: none
+  std::string eos;      // token that ends a text; empty: <|endoftext|> where there is one
 };
 // Writes every text to stdout: streamed when it is the only one, else whole, in order.
 void write_texts(LanguageModel& model, const SavedModel& saved, const TextOptions& text,

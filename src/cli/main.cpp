@@ -1,11 +1,13 @@
 // cplm: sub-commands, exit codes, and the only place where exceptions end.
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <utility>
 
 #include "cli/commands.h"
 
@@ -97,9 +99,19 @@ int run(int argc, char** argv) {
   return static_cast<int>(exit_code);
 }
 
+// A closed one would be given to the next file that is opened, and what is printed would land
+// there: in its place stands one that cannot be written (stdout), or takes and gives nothing.
+void keep_standard_descriptors() {
+  for (const auto& [descriptor, access] : {std::pair{0, O_WRONLY}, {1, O_RDONLY}, {2, O_RDWR}}) {
+    if (::fcntl(descriptor, F_GETFD) < 0)
+      ::open("/dev/null", access);  // takes the lowest: this one
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_descriptors();
   std::signal(SIGXFSZ, SIG_IGN);  // a file past its size limit is an error with a name, not a kill
   try {
     return run(argc, argv);

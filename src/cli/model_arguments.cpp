@@ -2,7 +2,9 @@
 #include "cli/model_arguments.h"
 
 #include <algorithm>
+#include <charconv>
 
+#include "cli/commands.h"
 #include "cplm/base.h"
 #include "cplm/train.h"
 
@@ -17,16 +19,28 @@ void stretch_positions(double factor, Config& config) {
   }
   RopeScalingConfig scaling;
   scaling.factor = factor;
-  scaling.original_max_position_embeddings = config.data.sequence_length;
+  // Of a model that is stretched already, the context from before.
+  scaling.original_max_position_embeddings =
+      config.model.rope_scaling ? config.model.rope_scaling->original_max_position_embeddings
+                                : config.data.sequence_length;
   config.model.rope_scaling = scaling;
   config = parse_config(dump_config(config), "--yarn");  // its rules
+}
+
+// CLI::Range takes nan.
+std::string yarn_problem(const std::string& text) {
+  double factor = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), factor);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (whole && factor >= 1 && factor <= 1e6) return "";
+  return str("expected a factor from 1 to 1000000, found ", text);
 }
 
 SavedModel find_model(const std::string& checkpoint, const ModelArguments& a) {
   SavedModel saved = find_saved_model(expand_tilde(checkpoint));
   Config& config = saved.config;
   config = parse_config(dump_config(config), (saved.folder / "config").string(), a.overrides);
-  if (a.yarn > 0) stretch_positions(a.yarn, config);
+  if (a.yarn != 0) stretch_positions(a.yarn, config);
   config.train.device = a.device == "cpu"    ? Device::kCpu
                         : a.device == "cuda" ? Device::kCuda
                                              : Device::kAuto;
@@ -63,10 +77,10 @@ void add_model_arguments(CLI::App& command, ModelArguments& a) {
                   "float64, float32 or bfloat16; else the run's, or float32 for bfloat16 on a CPU")
       ->check(CLI::IsMember({"float64", "float32", "bfloat16"}));
   command.add_option("--threads", a.threads, "CPU threads; 0: all cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   command.add_option("--yarn", a.yarn, "Stretch full layers' positions by this factor (YaRN)")
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(yarn_problem);
   command.add_option("--set", a.overrides, "Override a field of the run's config: key.path=value")
       ->allow_extra_args(false);
 }

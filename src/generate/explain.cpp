@@ -1,4 +1,5 @@
 // What each token of a text was copied from, by one pass over it with the decoder's own numbers.
+#include <ATen/ops/stack.h>
 #include <ATen/ops/topk.h>
 
 #include <algorithm>
@@ -66,7 +67,7 @@ class Explainer {
 
   void add(const NextTokens& next) {
     const bool copies = next.input.copy.scores.defined();
-    const at::Tensor mixture = distribution(next, options_.mode);
+    const at::Tensor mixture = in_its_mode(next);
     const auto mixture_top = likeliest(mixture, options_.top, vocabulary);
     const auto lm_top = likeliest(distribution(next, CopyMode::kNoCopy), options_.top, vocabulary);
     std::vector<Json> cp_top(next.positions.size(), nullptr);
@@ -109,6 +110,20 @@ class Explainer {
     return ops::next_token_distribution(input, model_.options().ops);
   }
 
+  // Each row's in the mode of the token that it predicts.
+  at::Tensor in_its_mode(const NextTokens& next) const {
+    std::map<CopyMode, at::Tensor> of_mode;
+    std::vector<at::Tensor> rows;
+    for (size_t r = 0; r < next.positions.size(); ++r) {
+      const CopyMode mode = mode_at(options_.mode, options_.mode_changes,
+                                    next.positions[r] + 1 - options_.prompt_tokens);
+      const auto [found, is_first] = of_mode.try_emplace(mode);
+      if (is_first) found->second = distribution(next, mode);
+      rows.push_back(found->second.select(0, static_cast<int64_t>(r)));
+    }
+    return of_mode.size() == 1 ? of_mode.begin()->second : at::stack(rows);
+  }
+
   LanguageModel& model_;
   const std::vector<int64_t>& ids_;
   const ExplainOptions& options_;
@@ -124,6 +139,14 @@ const char* mode_name(CopyMode mode) {
       break;
   }
   return "natural";
+}
+
+// As `cplm generate --mode` takes it.
+std::string modes_text(const ExplainOptions& options) {
+  std::string text = mode_name(options.mode);
+  for (const auto& [from, mode] : options.mode_changes)
+    text += str(",", from, ":", mode_name(mode));
+  return text;
 }
 
 }  // namespace
@@ -163,7 +186,7 @@ std::string explain_json(LanguageModel& model, const std::vector<int64_t>& ids,
                        {"head", copies ? "cplm" : "vanilla"},
                        {"backbone", options.backbone},
                        {"step", options.step},
-                       {"mode", mode_name(options.mode)}}},
+                       {"mode", modes_text(options)}}},
                      {"prompt_tokens", options.prompt_tokens},
                      {"tokens", tokens},
                      {"predictions", explainer.predictions},

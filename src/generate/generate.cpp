@@ -18,14 +18,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-CopyMode mode_of(const GenerateOptions& options, int64_t new_token) {
-  CopyMode mode = options.mode;
-  for (const auto& [first, changed] : options.mode_changes) {
-    if (new_token >= first) mode = changed;
-  }
-  return mode;
-}
-
 struct Text {
   size_t prompt = 0;
   int64_t prompt_tokens = 0;
@@ -141,7 +133,8 @@ class Generation {
   void take(const NextTokens& next) {
     const auto mode_of_row = [&](size_t r) {
       const Text& text = text_of(next.sequences[r]);
-      return mode_of(options_, next.positions[r] + 1 - text.prompt_tokens);
+      return mode_at(options_.mode, options_.mode_changes,
+                     next.positions[r] + 1 - text.prompt_tokens);
     };
     for (size_t begin = 0; begin < next.positions.size();) {
       size_t end = begin + 1;
@@ -253,6 +246,14 @@ void check_options(const LanguageModel& model, const GenerateOptions& options) {
 }
 
 }  // namespace
+
+CopyMode mode_at(CopyMode first, const ModeChanges& changes, int64_t new_token) {
+  CopyMode mode = first;
+  for (const auto& [from, changed] : changes) {
+    if (new_token >= from) mode = changed;
+  }
+  return mode;
+}
 
 Generated generate(LanguageModel& model, const std::vector<std::vector<int64_t>>& prompts,
                    const GenerateOptions& options, const OnToken& on_token) {

@@ -236,18 +236,19 @@ class ConfigReader {
 
 }  // namespace
 
-Config imported_config(const fs::path& config_json, std::optional<HeadKind> head) {
+ImportedConfig imported_config(const fs::path& config_json, std::optional<HeadKind> head) {
   const std::string path = config_json.string();
   ConfigReader reader(JsonObject::read(config_json, ExitCode::kBadConfig), path);
   Config config;
   config.model = reader.read();
+  const HeadKind own_head = config.model.head;
   if (head) config.model.head = *head;
   config.run.name = fs::absolute(config_json).parent_path().filename().string();
   config.data.train = {{"data/train/*.h5", std::nullopt}};
   config.data.sequence_length = reader.max_positions();
   config.train.batch_tokens = config.data.sequence_length;
   config.train.steps = 1;
-  return parse_config(dump_config(config), path + " as config.yaml");
+  return {parse_config(dump_config(config), path + " as config.yaml"), own_head};
 }
 
 }  // namespace cplm::hf

@@ -8,8 +8,12 @@
 
 namespace cplm::hf {
 
-// Error(kBadConfig) names what is unsupported. `head`: nothing is as the folder. The settings of
-// training are placeholders: one step of one sequence.
-Config imported_config(const std::filesystem::path& config_json, std::optional<HeadKind> head);
+struct ImportedConfig {
+  Config config;  // its settings of training are placeholders: one step of one sequence
+  HeadKind own_head = HeadKind::kVanilla;  // the folder's
+};
+// Error(kBadConfig) names what is unsupported. `head`: nothing is as the folder.
+ImportedConfig imported_config(const std::filesystem::path& config_json,
+                               std::optional<HeadKind> head);
 
 }  // namespace cplm::hf

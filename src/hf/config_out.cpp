@@ -19,6 +19,11 @@ bool all_layers(const ModelConfig& model, LayerKind kind) {
                      [kind](LayerKind each) { return each == kind; });
 }
 
+// A window of one position never leaves the caches of transformers: its layers would see all.
+bool can_cache(const ModelConfig& model) {
+  return model.sliding_window > 1 || all_layers(model, LayerKind::kFull);
+}
+
 // transformers 4 reads rope_theta and rope_scaling, 5 rope_parameters (and the older two).
 void add_rope(const ModelConfig& model, Json& json) {
   Json scaling;
@@ -101,7 +106,7 @@ Json config_json(const Config& config, const std::string& dtype, const SpecialId
   json["initializer_range"] = model.initializer_range;
   json["rms_norm_eps"] = model.rms_norm_eps;
   json["tie_word_embeddings"] = model.tie_word_embeddings;
-  json["use_cache"] = true;
+  json["use_cache"] = can_cache(model);
   add_rope(model, json);
   if (architecture == Architecture::kCplm) {
     add_cplm_fields(model, json);
@@ -116,9 +121,10 @@ Json config_json(const Config& config, const std::string& dtype, const SpecialId
   return json;
 }
 
-Json generation_json(const SpecialIds& ids) {
+Json generation_json(const ModelConfig& model, const SpecialIds& ids) {
   Json json;
   add_ids(ids, json);
+  if (!can_cache(model)) json["use_cache"] = false;  // generate() asks only here
   return json;
 }
 

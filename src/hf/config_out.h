@@ -17,7 +17,7 @@ Architecture architecture_of(const ModelConfig& model);
 // dtype: "float32".
 nlohmann::ordered_json config_json(const Config& config, const std::string& dtype,
                                    const SpecialIds& ids);
-nlohmann::ordered_json generation_json(const SpecialIds& ids);
+nlohmann::ordered_json generation_json(const ModelConfig& model, const SpecialIds& ids);
 // The positions that the model is made for: of training, or as far as YaRN stretches them.
 int64_t max_positions(const Config& config);
 

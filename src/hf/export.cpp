@@ -101,8 +101,8 @@ FolderWritten export_hugging_face(const fs::path& checkpoint, const fs::path& fo
   hf::write_weights(out.folder(), weights, options.max_shard_bytes);
   for (const fs::path& file : text.copied) out.copy(file, file.filename());
   for (const auto& [name, contents] : text.written) out.write(name.c_str(), contents);
-  if (!fs::exists(out.folder() / "generation_config.json")) {
-    out.write("generation_config.json", hf::generation_json(text.ids).dump(2) + "\n");
+  if (!fs::exists(out.folder() / hf::kGenerationConfig)) {
+    out.write(hf::kGenerationConfig, hf::generation_json(model, text.ids).dump(2) + "\n");
   }
   out.write("config.json", hf::config_json(saved.config, dtype, text.ids).dump(2) + "\n");
   const hf::Architecture architecture = hf::architecture_of(model);

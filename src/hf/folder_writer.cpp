@@ -65,7 +65,8 @@ FolderWriter::FolderWriter(const fs::path& target, bool overwrite, const char* m
   lock_.emplace(target_.parent_path() / ("." + name + ".lock"));
   partial_ = target_.parent_path() / ("." + name + ".partial");
   try {
-    remove_folder(partial_);  // of a writer that was killed
+    check_target(target_, overwrite, mark);  // another writer may have just ended
+    remove_folder(partial_);                 // of a writer that was killed
     make_folders(partial_);
   } catch (const Error&) {
     lock_->remove_file();

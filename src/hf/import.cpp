@@ -40,20 +40,20 @@ std::string named(const std::vector<std::string>& names) {
 
 class Importer {
  public:
-  Importer(const fs::path& folder, const ModelConfig& model)
-      : folder_(folder), model_(model), source_(folder) {}
+  // own_head: the folder's.
+  Importer(const fs::path& folder, const ModelConfig& model, HeadKind own_head)
+      : folder_(folder), model_(model), own_head_(own_head), source_(folder) {}
 
   std::vector<Weight> weights() {
     const auto specs = parameter_specs(model_);
     for (const auto& [name, entry] : source_.entries()) left_.insert(name);
-    const bool has_copy_head = left_.count("copy_token.weight") > 0;
     std::vector<Weight> weights;
     std::vector<ParameterStore::Spec> fresh;
     std::vector<std::string> missing;
     for (const auto& spec : specs) {
       if (left_.erase(spec.name) > 0) {
         weights.push_back(stored(spec));
-      } else if (is_copy_head(spec.name) && !has_copy_head) {
+      } else if (is_copy_head(spec.name) && own_head_ == HeadKind::kVanilla) {
         fresh.push_back(spec);
       } else {
         missing.push_back(spec.name);
@@ -91,7 +91,7 @@ class Importer {
     std::vector<std::string> extra, copy_head;
     for (const std::string& name : left_) {
       if (is_derived(name)) continue;
-      if (is_copy_head(name)) {
+      if (is_copy_head(name) && own_head_ == HeadKind::kCplm && model_.head == HeadKind::kVanilla) {
         copy_head.push_back(name);
       } else if (name == kLmHead && model_.tie_word_embeddings) {
         check_tie();
@@ -128,6 +128,7 @@ class Importer {
 
   fs::path folder_;
   ModelConfig model_;
+  HeadKind own_head_;
   WeightFolder source_;
   ParameterStore fresh_;
   std::set<std::string> left_;  // tensors that no parameter has taken
@@ -148,13 +149,18 @@ void check_folder(const fs::path& folder) {
 FolderWritten import_hugging_face(const fs::path& folder, const fs::path& checkpoint,
                                   const ImportOptions& options) {
   check_folder(folder);
-  const Config config = hf::imported_config(folder / "config.json", options.head);
-  Importer importer(folder, config.model);
+  const auto [config, own_head] = hf::imported_config(folder / "config.json", options.head);
+  Importer importer(folder, config.model, own_head);
   const std::vector<Weight> weights = importer.weights();
   hf::FolderWriter out(checkpoint, options.overwrite, "config.yaml", folder);
   out.require_space(hf::bytes_of(weights));
   hf::write_weights(out.folder(), weights, UINT64_MAX);
   for (const fs::path& file : hf::tokenizer_files_of(folder)) out.copy(file, file.filename());
+  if (!fs::exists(out.folder() /
+                  hf::kGenerationConfig)) {  // older folders keep its ids in config.json
+    const hf::SpecialIds ids = hf::special_ids_of(folder / "config.json");
+    out.write(hf::kGenerationConfig, hf::generation_json(config.model, ids).dump(2) + "\n");
+  }
   out.write("config.yaml",
             str("# Imported; data, train and all below are placeholders.\n", dump_config(config)));
   out.publish();

@@ -14,7 +14,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
-constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr const char* kEndOfText = "<|endoftext|>";
 
 // The template of scripts/cplm_data/chat.py.
@@ -62,18 +61,6 @@ std::optional<int64_t> checked_id(const TokenizerRequest& request, const std::st
   return id;
 }
 
-SpecialIds ids_of(const fs::path& generation_config) {
-  const JsonObject json = JsonObject::read(generation_config, ExitCode::kBadData);
-  const auto id = [&](const char* key) -> std::optional<int64_t> {
-    const auto found = json.json().find(key);
-    if (found == json.json().end() || !found->is_number_integer()) return std::nullopt;
-    return found->get<int64_t>();
-  };
-  SpecialIds ids{id("bos_token_id"), id("pad_token_id")};
-  if (json.has("eos_token_id")) ids.eos = json.json().at("eos_token_id");
-  return ids;
-}
-
 std::string made_config(const TokenizerRequest& request, const std::optional<std::string>& eos) {
   Json json;
   json["tokenizer_class"] = "PreTrainedTokenizerFast";
@@ -88,6 +75,18 @@ std::string made_config(const TokenizerRequest& request, const std::optional<std
 }
 
 }  // namespace
+
+SpecialIds special_ids_of(const fs::path& json_file) {
+  const JsonObject json = JsonObject::read(json_file, ExitCode::kBadData);
+  const auto id = [&](const char* key) -> std::optional<int64_t> {
+    const auto found = json.json().find(key);
+    if (found == json.json().end() || !found->is_number_integer()) return std::nullopt;
+    return found->get<int64_t>();
+  };
+  SpecialIds ids{id("bos_token_id"), id("pad_token_id")};
+  if (json.has("eos_token_id")) ids.eos = json.json().at("eos_token_id");
+  return ids;
+}
 
 std::vector<fs::path> tokenizer_files_of(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -111,7 +110,8 @@ TokenizerFiles exported_tokenizer(const TokenizerRequest& request) {
   const fs::path folder = request.tokenizer.parent_path();
   if (request.eos.empty() && !request.chat && fs::exists(folder / kTokenizerConfig)) {
     files.copied = tokenizer_files_of(folder);
-    if (fs::exists(folder / kGenerationConfig)) files.ids = ids_of(folder / kGenerationConfig);
+    if (fs::exists(folder / kGenerationConfig))
+      files.ids = special_ids_of(folder / kGenerationConfig);
     return files;
   }
   const std::string token = request.eos.empty() ? kEndOfText : request.eos;

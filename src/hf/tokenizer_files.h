@@ -16,6 +16,10 @@ struct SpecialIds {
   nlohmann::ordered_json eos = nullptr;  // an id, a list of ids, or null
 };
 
+inline constexpr const char* kGenerationConfig = "generation_config.json";
+// As a config.json or generation_config.json names them.
+SpecialIds special_ids_of(const std::filesystem::path& json_file);
+
 // What a folder says of text, to be written.
 struct TokenizerFiles {
   std::vector<std::filesystem::path> copied;   // under their own names

@@ -49,10 +49,9 @@ std::string saved_config(const std::string& state, const fs::path& origin) {
 
 // The first of a model's own folder, and the run's that a step folder lies in.
 fs::path find_tokenizer(const fs::path& folder) {
-  for (const fs::path& place : {folder, folder.parent_path().parent_path()}) {
-    if (fs::exists(place / "tokenizer.json")) return place / "tokenizer.json";
-  }
-  return {};
+  if (fs::exists(folder / "tokenizer.json")) return folder / "tokenizer.json";
+  const fs::path of_run = folder.parent_path().parent_path() / "tokenizer.json";
+  return folder.parent_path().filename() == "checkpoints" && fs::exists(of_run) ? of_run : "";
 }
 
 }  // namespace
@@ -92,8 +91,14 @@ void load_weights(const fs::path& checkpoint, const ModelConfig& config, Paramet
                   const Progress& progress) {
   const fs::path folder = resolve_checkpoint(checkpoint);
   CheckpointReader reader(folder, Verify::kHashes, progress);
-  const bool has_copy_head = reader.model().contains("copy_token.weight");
-  read_parameters(reader.model(), folder / "model.safetensors", parameters, is_copy_head, progress);
+  const auto& entries = reader.model().entries();
+  const bool has_copy_head = std::any_of(
+      entries.begin(), entries.end(), [](const auto& entry) { return is_copy_head(entry.first); });
+  // Of a copy head that is on both sides nothing may be missing.
+  const bool on_both_sides = has_copy_head && config.head == HeadKind::kCplm;
+  read_parameters(
+      reader.model(), folder / "model.safetensors", parameters,
+      [&](const std::string& name) { return is_copy_head(name) && !on_both_sides; }, progress);
   log::info(
       str("weights from ", folder.string(),
           config.head == HeadKind::kCplm && !has_copy_head ? ", under a fresh copy head" : ""));
