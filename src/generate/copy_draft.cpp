@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-
-#include "generate/copy_view.h"
 
 namespace cplm {
 
@@ -15,14 +12,29 @@ std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen,
   if (!in.copy.scores.defined()) return std::nullopt;
   constexpr double kRounding = 0.999;
   if (mode != CopyMode::kNoCopy && std::exp(log_prob) < kRounding * kCommitted) return std::nullopt;
-  const CopyView view = copy_view(in);
-  const at::Tensor log_weight = view.gates.log_copy_gate.add(view.gates.log_not_sink);
-  const at::Tensor of_chosen =
-      view.log_alpha.masked_fill(in.ids.ne(chosen), -std::numeric_limits<double>::infinity());
-  if (of_chosen.logsumexp(1).add(log_weight).exp().item<double>() < kCommitted) {
-    return std::nullopt;
+  const at::Tensor scores = in.copy.scores.to(at::kDouble).cpu().contiguous();
+  const at::Tensor ids = in.ids.cpu().contiguous();
+  const int64_t begin = in.range.begin.defined() ? in.range.begin.item<int32_t>() : 0;
+  const int64_t end = in.range.end.item<int32_t>();
+  const double* const score = scores.const_data_ptr<double>();
+  if (begin >= end) return std::nullopt;
+  const double largest = *std::max_element(score + begin, score + end);
+  double total = 0, of_chosen = 0, best = -1;
+  int64_t position = begin;
+  for (int64_t j = begin; j < end; ++j) {
+    const double weight = std::exp(score[j] - largest);
+    total += weight;
+    if (ids.const_data_ptr<int32_t>()[j] != chosen) continue;
+    of_chosen += weight;
+    if (weight > best) position = j;
+    best = std::max(best, weight);
   }
-  return std::get<1>(of_chosen.max(1)).item<int64_t>();
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const auto of_row = [](const at::Tensor& x) { return x.to(at::kDouble).item<double>(); };
+  const double copy_gate = sigmoid(of_row(in.copy_logit) - of_row(in.logits.logsumexp(1)));
+  const double not_sink = sigmoid(largest + std::log(total) - of_row(in.sink_score));
+  if (!(copy_gate * not_sink * of_chosen / total >= kCommitted)) return std::nullopt;
+  return position;
 }
 
 int64_t DraftLength::next() {
