@@ -179,8 +179,11 @@ TEST_F(CliGenerate, WrongInputIsOneLine) {
   bad({"--prompt", "a", "--max-new-tokens", "x"},
       "--max-new-tokens: expected a whole number from 0, found x");
   bad({"--chat", "--prompt", "[1]"}, "--prompt", ExitCode::kBadData);
+  bad({"--chat", "--prompt", "[{\"role\": "}, "damaged JSON", ExitCode::kBadData);
+  bad({"--chat", "--prompt", "{\"a\": 1}"}, "without \"messages\"", ExitCode::kBadData);
   bad({"--set", "model.hidden_sise=3"}, "did you mean");
   bad({"--prompt", "a", "--stop", ""}, "stop");
+  expect_error(folder_->cplm({"export", "cplm", ""}), ExitCode::kBadConfig, "folder's name");
   expect_error(folder_->cplm({"generate", "nowhere"}), ExitCode::kBadConfig, "no such checkpoint");
   expect_error(generate("vanilla", {"--prompt", "a", "--mode", "force_copy"}), ExitCode::kBadConfig,
                "vanilla");

@@ -122,6 +122,12 @@ class Writer {
   static std::string messages_of(const std::string& text) {
     const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (parsed.is_array() || (parsed.is_object() && parsed.contains("messages"))) return text;
+    if (parsed.is_object() || text.starts_with("[{") || text.starts_with("{\"")) {
+      throw Error(str("expected a message, or a conversation as JSON: [{\"role\": \"user\", "
+                      "\"content\": ...}], alone or as \"messages\"; found ",
+                      parsed.is_object() ? "an object without \"messages\"" : "damaged JSON"),
+                  ExitCode::kBadData);
+    }
     return nlohmann::json::array({{{"role", "user"}, {"content", text}}}).dump();
   }
 

@@ -9,6 +9,10 @@
 namespace cplm {
 namespace {
 
+std::string names_a_folder(const std::string& text) {
+  return text.empty() ? "expected a folder's name, found nothing" : "";
+}
+
 const std::map<std::string, WeightType>& weight_types() {
   static const std::map<std::string, WeightType> types = {{"float64", WeightType::kFloat64},
                                                           {"float32", WeightType::kFloat32},
@@ -46,7 +50,9 @@ void add_export_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("export", "Write a model as a Hugging Face folder");
   command->add_option("checkpoint", arguments->checkpoint, "Run, checkpoint or imported model")
       ->required();
-  command->add_option("folder", arguments->folder, "The folder to make")->required();
+  command->add_option("folder", arguments->folder, "The folder to make")
+      ->required()
+      ->check(names_a_folder);
   command->add_option("--dtype", arguments->dtype, "Of the weights; as stored when not given")
       ->check(CLI::IsMember(weight_types()));
   command
@@ -78,7 +84,9 @@ void add_import_command(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("import", "Take in a Llama or Mistral of Hugging Face");
   command->add_option("folder", arguments->folder, "Hugging Face folder")->required();
-  command->add_option("checkpoint", arguments->checkpoint, "The folder to make")->required();
+  command->add_option("checkpoint", arguments->checkpoint, "The folder to make")
+      ->required()
+      ->check(names_a_folder);
   command
       ->add_option("--head", arguments->head,
                    "cplm adds a fresh copy head to a model without one, vanilla leaves one out; "
