@@ -220,7 +220,6 @@ def _add_division(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--rank",
         type=_in_range(0, 998, "0 to world - 1"),
-        default=0,
         metavar="R",
         help="which of them this one is, from 0",
     )
@@ -233,6 +232,8 @@ def _add_division(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    names_itself = given.rank is not None or given.world == 1
+    given.rank = given.rank or 0
     if given.merge:
         if given.input or given.hf_dataset:
             parser.error("--merge takes --output alone, since all text has been read")
@@ -251,6 +252,8 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
             "(--train-tokenizer and --world 1 on a part of the text), then give its tokenizer.json "
             "to all by --tokenizer"
         )
+    if not names_itself:
+        parser.error(f"--world {given.world} needs --rank, 0 to {given.world - 1}: which machine is this?")
     if given.chat and (given.sequence_length is None or given.tokenizer is None):
         parser.error("--chat needs --sequence-length, and --tokenizer, the one of the base model")
     if given.sequence_length is not None and not given.chat:

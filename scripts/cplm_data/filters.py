@@ -24,8 +24,9 @@ class Filters:
         return tuple(role for role, is_needed in needed.items() if is_needed)
 
     def settings(self) -> dict[str, object]:
-        given = dataclasses.asdict(self).items()
-        return {name: value for name, value in given if value is not None and value != ()}
+        """Those given, as JSON gives them back."""
+        given = dataclasses.asdict(self) | {"languages": list(self.languages) or None}
+        return {name: value for name, value in given.items() if value is not None}
 
     def rejection(self, document: Document, text: str) -> str | None:
         if self.min_characters is not None and len(text) < self.min_characters:

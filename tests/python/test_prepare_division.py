@@ -233,3 +233,11 @@ def test_wrong_divisions(tmp_path, arguments, tokenizer, expected):
     tokenizer = tokenizer or small_tokenizer(tmp_path)
     code, line = failure(tmp_path / "in", tmp_path / "out", *arguments, tokenizer=tokenizer)
     assert code == ARGUMENTS and expected in line
+
+
+def test_a_machine_that_does_not_say_which_it_is_is_refused(tmp_path):
+    write_texts(tmp_path / "in", sample_texts(2))
+    tokenizer = small_tokenizer(tmp_path)
+    code, line = failure(tmp_path / "in", tmp_path / "out", "--world", "2", tokenizer=tokenizer)
+    assert code == 2 and "--world 2 needs --rank, 0 to 1" in line
+    assert not (tmp_path / "out").exists()

@@ -80,6 +80,29 @@ def test_columns_of_finepdfs(tmp_path):
     assert all_documents(tmp_path / "b") == ["bad", "good"]
 
 
+@pytest.mark.parametrize("arguments", [
+    ("--language", "en"), ("--language", "en", "de", "--min-characters", "1"), ("--min-score", "1")])
+def test_the_same_command_again_finds_its_own_job(tmp_path, arguments):
+    records = [{"text": f"text {n}", "language": "en", "score": 2} for n in range(9)]
+    path = write_records(tmp_path / "a.jsonl", records)
+    prepared(path, tmp_path / "out", *arguments)
+    again = prepare(path, tmp_path / "out", *arguments)
+    assert again.returncode == 0 and "nothing to do" in again.stdout, again.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--language", "en"), ("--min-score", "1")])
+def test_an_interrupted_job_with_filters_goes_on(tmp_path, arguments):
+    records = [{"text": f"text {n}", "language": "en", "score": 2} for n in range(9)]
+    path = write_records(tmp_path / "a.jsonl", records)
+    whole = path.read_text()
+    path.write_text("x" * len(whole))  # of the size that it has when it is mended
+    code, line = failure(path, tmp_path / "out", *arguments)
+    assert code == BAD_DATA
+    path.write_text(whole)
+    prepared(path, tmp_path / "out", *arguments)
+    assert len(all_documents(tmp_path / "out")) == 9
+
+
 def test_a_bound_of_zero_is_a_filter_and_a_setting(tmp_path):
     records = [{"text": t, "score": s} for t, s in (("none", None), ("one", 1), ("minus", -2))]
     path = write_records(tmp_path / "a.jsonl", records)
