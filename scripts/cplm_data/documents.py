@@ -51,6 +51,10 @@ class Rejections:
         self.by_reason += later.by_reason
         self.listed += later.listed[: _MAX_LISTED_REJECTIONS - len(self.listed)]
 
+    def commonest(self) -> str:
+        """The reason of most, for a message; nothing where none was rejected."""
+        return "".join(f" ({n} times: {why})" for why, n in self.by_reason.most_common(1))
+
     def summary(self) -> dict[str, object]:
         return {
             "count": self.by_reason.total(),
@@ -108,8 +112,9 @@ class Split:
             result[keys == numpy.uint64(int(key))] = is_validation
         return result
 
-    def ensure_both_sides(self, keys: Iterable[int]) -> None:
-        """Reads keys until both sides have one: about 1 / fraction of them, all in a small set."""
+    def ensure_both_sides(self, keys: Iterable[int], rejections: Rejections) -> None:
+        """Reads keys until both sides have one: about 1 / fraction of them, all in a small set.
+        rejections: what has been left out by then."""
         smallest = largest = None
         for key in keys:
             smallest = key if smallest is None else min(smallest, key)
@@ -118,7 +123,8 @@ class Split:
                 return
         if smallest is None:
             raise BadDataError(
-                "no document is left to train on: every text is empty or rejected; see --input"
+                "no document is left to train on: every text is empty or rejected"
+                f"{rejections.commonest()}; see --input"
             )
         if smallest == largest:
             self.forced[str(largest)] = False

@@ -65,16 +65,18 @@ class Preparation:
         given = self.given_tokenizer
         return is_complete(self.output, self.identity, self.read_sources(), given, self.progress)
 
-    def _keys(self) -> Iterator[int]:
+    def _keys(self, rejections: Rejections) -> Iterator[int]:
         """Of all documents of the whole input, which all machines read alike from its begin."""
         whole = Corpus(self.sources, parts_of(self.sources, 0, 1), self.selection)
         if self.job.sequence_length is not None:
             encoder = self.plan.batch_encoder(self.encoder)
             for raw in whole.batches():
-                yield from encoder.encode(raw).keys.tolist()
+                encoded = encoder.encode(raw)
+                rejections.extend(encoded.rejections)
+                yield from encoded.keys.tolist()
             return
         for raw in whole.batches():
-            yield from (one.key for one in self.selection.texts(raw, Rejections()))
+            yield from (one.key for one in self.selection.texts(raw, rejections))
 
     def _use_tokenizer(self, tokenizer_json: bytes, name: str) -> None:
         job = self.job
@@ -86,7 +88,8 @@ class Preparation:
         split = Split(self.job.validation_fraction)
         if self.given_tokenizer is not None:
             self._use_tokenizer(self.given_tokenizer, str(self.job.tokenizer))
-        split.ensure_both_sides(self._keys())
+        rejections = Rejections()
+        split.ensure_both_sides(self._keys(rejections), rejections)
         if self.given_tokenizer is None:
             self.progress.begin(f"training a tokenizer of {self.job.vocab_size:,} tokens")
             texts = self.corpus.training_texts(

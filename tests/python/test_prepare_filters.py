@@ -192,7 +192,7 @@ def test_wrong_arguments(tmp_path, arguments, expected):
 def test_filters_that_leave_nothing(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", RECORDS[:3])
     code, line = failure(path, tmp_path / "out", "--min-score", "6")
-    assert code == BAD_DATA and "no document is left to train on" in line
+    assert code == BAD_DATA and "no document is left to train on" in line and " times: " in line
 
 
 def test_the_two_sides_are_of_documents_that_pass(tmp_path):
