@@ -30,9 +30,10 @@ ARROWS: dict[str, set[str]] = {
     "hf": {"base", "config", "model", "checkpoint", "saved"},
     "generate": {"base", "config", "ops", "model"},
     "eval": {"base", "config", "model", "data", "runs", "comm"},
-    "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "comm"},
+    "tasks": {"base", "text", "config", "ops", "model", "data", "runs", "saved", "generate", "eval"},
+    "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "tasks", "comm"},
     "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "hf", "generate",
-            "eval", "train", "ops", "comm"},
+            "eval", "tasks", "train", "ops", "comm"},
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",

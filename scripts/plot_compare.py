@@ -6,61 +6,20 @@ line style and marker as well as colour, so the picture survives black and white
 equal files.
 """
 
-import argparse
-import json
 import math
-import os
 import sys
 import textwrap
 
-from project_version import add_version_argument
+from pictures.style import GRID, draw_from_command_line, new_figure, shown_label, style_of
 
-try:
-    import matplotlib
+from matplotlib.ticker import FuncFormatter  # isort: skip (style names what is missing)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.ticker import FuncFormatter
-except ImportError as error:
-    sys.exit(
-        f"{sys.executable} cannot import matplotlib ({error}): use .venv/bin/python, made by scripts/setup"
-    )
-
-# Okabe-Ito colours, told apart by the colour-blind too, in an order of changing lightness.
-STYLES = [
-    {"color": "#000000", "linestyle": "-", "marker": "o"},
-    {"color": "#D55E00", "linestyle": "--", "marker": "s"},
-    {"color": "#0072B2", "linestyle": "-.", "marker": "^"},
-    {"color": "#009E73", "linestyle": ":", "marker": "D"},
-    {"color": "#CC79A7", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
-    {"color": "#E69F00", "linestyle": (0, (8, 3)), "marker": "P"},
-    {"color": "#56B4E9", "linestyle": (0, (3, 1, 1, 1)), "marker": "X"},
-]
 MAX_MARKERS = 25
 MAX_LEGEND_WIDTH = 96  # characters a line
 # The first tokens lower the loss by more than all later ones; the picture is about the later ones.
 SHOWN_FROM_SHARE = 0.05
 # Beyond this ratio of tokens a linear axis would squeeze the shorter one into a corner.
 LOG_AXIS_RATIO = 10.0
-
-
-def use_own_style():
-    matplotlib.rcdefaults()  # not the user's matplotlibrc: equal input, equal picture
-    matplotlib.rcParams.update(
-        {
-            "font.size": 11,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "lines.linewidth": 1.8,
-            "lines.markersize": 5,
-            "svg.hashsalt": "cplm",
-            "text.parse_math": False,  # a run may have a dollar sign in its name
-        }
-    )
-
-
-def style_of(index):
-    return STYLES[index % len(STYLES)]
 
 
 def points_of(arm):
@@ -122,8 +81,7 @@ def label_of(comparison, index):
             parts.append(f"{told} {phrases[phase]}")
     if parts:
         label += ": " + ", ".join(parts)
-    label = textwrap.fill(label, MAX_LEGEND_WIDTH)
-    return " " + label if label.startswith("_") else label  # matplotlib hides such labels
+    return shown_label(textwrap.fill(label, MAX_LEGEND_WIDTH))
 
 
 def draw_arm(axes, label, style, points, has_band):
@@ -205,7 +163,7 @@ def draw(comparison):
     beyond_start = [points for points in curves if points and points[-1][0] > 0]
     if not beyond_start:
         sys.exit("no arm has a validation after step 0: nothing to draw")
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = new_figure()
     is_log = needs_log_axis(beyond_start, reaches)
     set_limits(axes, beyond_start, reaches, is_log)
     draw_cooldowns(axes, arms)
@@ -218,39 +176,15 @@ def draw(comparison):
     axes.set_xlabel("training tokens" + (" (log scale)" if is_log else ""))
     axes.set_ylabel("validation loss (nats per token)")
     axes.xaxis.set_major_formatter(FuncFormatter(format_tokens))
-    axes.grid(color="#E0E0E0", linewidth=0.7, zorder=0)
+    axes.grid(**GRID)
     figure.legend(loc="outside upper left", frameon=False, handlelength=3.5, fontsize=10)
     return figure
 
 
-def save(figure, out, kind, **options):
-    """Under its name only when whole."""
-    path = os.path.join(out, f"compare.{kind}")
-    aside = path + ".partial"
-    figure.savefig(aside, format=kind, **options)
-    os.replace(aside, path)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_version_argument(parser)
-    parser.add_argument("comparison", help="compare.json, as `cplm compare --out` writes it")
-    parser.add_argument("--out", help="folder for the pictures (default: beside compare.json)")
-    arguments = parser.parse_args()
-    try:
-        with open(arguments.comparison, encoding="utf-8") as file:
-            comparison = json.load(file)
-    except (OSError, ValueError) as error:
-        sys.exit(f"cannot read {arguments.comparison}: {error}")
-    use_own_style()
-    figure = draw(comparison)
-    out = arguments.out or os.path.dirname(os.path.abspath(arguments.comparison))
-    try:
-        os.makedirs(out, exist_ok=True)
-        save(figure, out, "png", dpi=200)
-        save(figure, out, "svg", metadata={"Date": None})
-    except OSError as error:
-        sys.exit(f"cannot write the pictures: {error}")
+    draw_from_command_line(
+        __doc__.splitlines()[0], "compare.json, as `cplm compare --out` writes it", draw
+    )
 
 
 if __name__ == "__main__":

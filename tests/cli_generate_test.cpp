@@ -174,7 +174,7 @@ TEST_F(CliGenerate, WrongInputIsOneLine) {
   bad({"--prompt", "a", "--prompt", "b", "--explain", "p.html"}, "one prompt");
   bad({"--prompt", "a", "--explain", "no/such/folder/p.html"}, "a folder that exists");
   bad({"--prompt", "a", "--eos", "<eot>"}, "<eot>", ExitCode::kBadData);
-  bad({"--prompt", "a", "--yarn", "nan"}, "expected a factor from 1 to 1000000, found nan");
+  bad({"--prompt", "a", "--yarn", "nan"}, "expected a number from 1 to 1000000, found nan");
   bad({"--prompt", "a", "--batch", "0"}, "--batch: expected a whole number from 1, found 0");
   bad({"--prompt", "a", "--max-new-tokens", "x"},
       "--max-new-tokens: expected a whole number from 0, found x");

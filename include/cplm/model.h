@@ -87,8 +87,11 @@ struct ModelInput {
 };
 
 // Per-position numbers of a forward pass, [B, T], accumulation dtype; 0 where the target is -1,
-// but for the gates, which every position has. The last four are undefined for vanilla.
-using PositionScores = ops::MixtureScores;
+// but for the gates, which every position has. All but log_prob are undefined or, without copying,
+// log_prob itself for vanilla.
+struct PositionScores : ops::MixtureScores {
+  at::Tensor log_prob_force_copy;  // log p_CP(y); -inf where y is nowhere in the context
+};
 
 // Work sizes; results do not depend on them (beyond rounding). 0: chosen.
 struct ChunkRows {

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace cplm {
+
+class AppendedFile;  // base/appended_file.h
 
 // One line of metrics.jsonl ("kind":"train"). Fields and units: README, "A run's folder".
 struct TrainRecord {
@@ -66,8 +69,7 @@ class MetricsWriter {
   void sync();  // fsync, before a checkpoint that counts on the lines
 
  private:
-  int descriptor_ = -1;
-  std::filesystem::path path_;
+  std::unique_ptr<AppendedFile> file_;
   void append(const std::string& line);
 };
 

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <CLI/App.hpp>
-#include <cstdint>
-#include <functional>
-#include <string>
 
 #include "cplm/base.h"
 
@@ -17,11 +14,7 @@ void add_train_command(CLI::App& app, ExitCode& exit_code);
 void add_compare_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_data_make_command(CLI::App& data);  // below `cplm data`
-// For CLI11: what is wrong with the text of a seed, or "". It would take -1, and clamp what is too
-// large.
-std::string seed_problem(const std::string& text);
-// For CLI11, whose own would tell the range of a double.
-std::function<std::string(const std::string&)> whole_from(int64_t least);
+void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 void add_import_command(CLI::App& app);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/argument_checks.h"
 #include "cli/commands.h"
 #include "cplm/shard_tools.h"
 
@@ -119,23 +120,6 @@ CLI::App* add_kind(CLI::App* parent, const std::shared_ptr<Arguments>& arguments
 }
 
 }  // namespace
-
-std::string seed_problem(const std::string& text) {
-  uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc() && end == text.data() + text.size()) return "";
-  return "expected a whole number from 0 to 2^64 - 1, found " + text;
-}
-
-std::function<std::string(const std::string&)> whole_from(int64_t least) {
-  return [least](const std::string& text) -> std::string {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc() && end == text.data() + text.size();
-    return whole && value >= least ? ""
-                                   : str("expected a whole number from ", least, ", found ", text);
-  };
-}
 
 void add_data_make_command(CLI::App& data) {
   CLI::App* parent = data.add_subcommand("make", "Synthetic shards, for tests and studies");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/argument_checks.h"
 #include "cli/commands.h"
 #include "cli/generate_text.h"
 #include "cli/model_arguments.h"

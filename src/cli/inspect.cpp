@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/argument_checks.h"
 #include "cli/commands.h"
 #include "cli/inspect_report.h"
 #include "cplm/checkpoint.h"

@@ -2,9 +2,8 @@
 #include "cli/model_arguments.h"
 
 #include <algorithm>
-#include <charconv>
 
-#include "cli/commands.h"
+#include "base/argument_checks.h"
 #include "cplm/base.h"
 #include "cplm/train.h"
 
@@ -27,14 +26,7 @@ void stretch_positions(double factor, Config& config) {
   config = parse_config(dump_config(config), "--yarn");  // its rules
 }
 
-// CLI::Range takes nan.
-std::string yarn_problem(const std::string& text) {
-  double factor = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), factor);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (whole && factor >= 1 && factor <= 1e6) return "";
-  return str("expected a factor from 1 to 1000000, found ", text);
-}
+}  // namespace
 
 SavedModel find_model(const std::string& checkpoint, const ModelArguments& a) {
   SavedModel saved = find_saved_model(expand_tilde(checkpoint));
@@ -47,25 +39,32 @@ SavedModel find_model(const std::string& checkpoint, const ModelArguments& a) {
   if (a.precision == "float64") config.train.precision = Precision::kFloat64;
   if (a.precision == "float32") config.train.precision = Precision::kFloat32;
   if (a.precision == "bfloat16") config.train.precision = Precision::kBFloat16;
+  // On a CPU bfloat16 would only be slower.
+  if (a.precision.empty() && config.train.precision == Precision::kBFloat16 &&
+      resolve_device(config.train.device, config.train.precision).is_cpu()) {
+    config.train.precision = Precision::kFloat32;
+  }
   return saved;
 }
 
-}  // namespace
+std::unique_ptr<LanguageModel> load_found_model(const SavedModel& saved) {
+  const at::Device device = resolve_device(saved.config.train.device, saved.config.train.precision);
+  auto model =
+      std::make_unique<LanguageModel>(saved.config.model, model_options(saved.config, device));
+  load_model(saved.folder, model->parameters());
+  return model;
+}
 
 OpenModel open_model(const std::string& checkpoint, const ModelArguments& a) {
+  prepare_process(a);
   OpenModel opened{find_model(checkpoint, a), nullptr};
-  TrainConfig& train = opened.saved.config.train;
+  opened.model = load_found_model(opened.saved);
+  return opened;
+}
+
+void prepare_process(const ModelArguments& a) {
   set_threads(a.threads);
   keep_freed_memory();
-  const at::Device device = resolve_device(train.device, train.precision);
-  // On a CPU bfloat16 would only be slower.
-  if (a.precision.empty() && device.is_cpu() && train.precision == Precision::kBFloat16) {
-    train.precision = Precision::kFloat32;
-  }
-  opened.model = std::make_unique<LanguageModel>(opened.saved.config.model,
-                                                 model_options(opened.saved.config, device));
-  load_model(opened.saved.folder, opened.model->parameters());
-  return opened;
 }
 
 void add_model_arguments(CLI::App& command, ModelArguments& a) {
@@ -80,7 +79,7 @@ void add_model_arguments(CLI::App& command, ModelArguments& a) {
       ->check(whole_from(0))
       ->capture_default_str();
   command.add_option("--yarn", a.yarn, "Stretch full layers' positions by this factor (YaRN)")
-      ->check(yarn_problem);
+      ->check(number_between(1, 1e6));
   command.add_option("--set", a.overrides, "Override a field of the run's config: key.path=value")
       ->allow_extra_args(false);
 }

@@ -19,11 +19,17 @@ struct ModelArguments {
 };
 void add_model_arguments(CLI::App& command, ModelArguments& arguments);
 
+// The model of a CHECKPOINT, its config as changed by the arguments.
+SavedModel find_model(const std::string& checkpoint, const ModelArguments& arguments);
+std::unique_ptr<LanguageModel> load_found_model(const SavedModel& saved);
+// Threads and memory of the process.
+void prepare_process(const ModelArguments& arguments);
+
 struct OpenModel {
-  SavedModel saved;  // its config as changed by the arguments
+  SavedModel saved;
   std::unique_ptr<LanguageModel> model;
 };
-// Also sets threads and memory of the process.
+// All of the above.
 OpenModel open_model(const std::string& checkpoint, const ModelArguments& arguments);
 
 }  // namespace cplm

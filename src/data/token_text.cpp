@@ -130,13 +130,15 @@ TokenText::TokenText(const std::filesystem::path& tokenizer) {
     const Json root = Json::parse(file);
     const Json& model = root.at("model");
     const std::string type = model.value("type", "BPE");
-    const bool byte_level = has_byte_level(root.value("decoder", Json())) ||
-                            has_byte_level(root.value("pre_tokenizer", Json()));
+    byte_level_ = has_byte_level(root.value("decoder", Json())) ||
+                  has_byte_level(root.value("pre_tokenizer", Json()));
     for_each_token(model.at("vocab"), [&](int64_t id, const std::string& token) {
-      bytes_[id] = byte_level ? from_byte_level(token) : from_pieces(token, type);
+      bytes_[id] = byte_level_ ? from_byte_level(token) : from_pieces(token, type);
     });
     for (const Json& added : root.value("added_tokens", Json::array())) {  // stand for themselves
-      bytes_[added.at("id").get<int64_t>()] = added.at("content").get<std::string>();
+      const int64_t id = added.at("id").get<int64_t>();
+      bytes_[id] = added.at("content").get<std::string>();
+      if (added.value("special", false)) special_.insert(id);
     }
   } catch (const Json::exception& error) {
     throw Error(str(tokenizer.string(),
@@ -148,6 +150,12 @@ TokenText::TokenText(const std::filesystem::path& tokenizer) {
 std::string TokenText::bytes(int64_t id) const {
   const auto found = bytes_.find(id);
   return found != bytes_.end() ? found->second : str("<id ", id, ">");
+}
+
+int64_t TokenText::text_bytes(int64_t id) const {
+  const auto found = bytes_.find(id);
+  if (found == bytes_.end() || special_.contains(id)) return 0;
+  return static_cast<int64_t>(found->second.size());
 }
 
 std::string TokenText::shown(std::span<const int32_t> ids) const {

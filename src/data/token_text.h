@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace cplm {
 
@@ -21,9 +22,15 @@ class TokenText {
   // The bytes of one token; of an id without any, "<id 7>".
   std::string bytes(int64_t id) const;
   std::string shown(std::span<const int32_t> ids) const;  // escaped
+  // Whether each token stands for bytes of its own, so that a text's are those of its tokens.
+  bool is_byte_level() const { return byte_level_; }
+  // How many bytes of text it stands for; 0 for special tokens.
+  int64_t text_bytes(int64_t id) const;
 
  private:
   std::unordered_map<int64_t, std::string> bytes_;
+  std::unordered_set<int64_t> special_;
+  bool byte_level_ = false;
 };
 
 }  // namespace cplm

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "cplm/base.h"
@@ -225,8 +226,14 @@ PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
                                   p.sink_score};
   const ops::MixtureScores row = ops::mixture_scores(mixture, targets, options_.ops);
   const auto shaped = [&](const at::Tensor& x) { return x.view(input.ids.sizes()); };
-  return {shaped(row.log_prob), shaped(row.log_prob_no_copy), shaped(row.copy_gate),
-          shaped(row.sink_mass), shaped(row.copy_weight)};
+  // p_CP is p_LM where there is nothing to copy.
+  const at::Tensor forced =
+      at::where(mixture.context_lse.eq(-std::numeric_limits<double>::infinity()),
+                row.log_prob_no_copy, mixture.match_lse.sub(mixture.context_lse))
+          .masked_fill_(targets.lt(0), 0);
+  return {{shaped(row.log_prob), shaped(row.log_prob_no_copy), shaped(row.copy_gate),
+           shaped(row.sink_mass), shaped(row.copy_weight)},
+          shaped(forced)};
 }
 
 at::Tensor CopyHead::distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,

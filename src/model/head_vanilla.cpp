@@ -29,7 +29,7 @@ class VanillaHead : public Head {
     const at::Tensor log_prob =
         select(input.targets.reshape(-1).ge(0), rows.target_logit.sub(rows.vocab_lse))
             .view(input.targets.sizes());
-    return {log_prob, log_prob, {}, {}, {}};
+    return {{log_prob, log_prob, {}, {}, {}}, {}};
   }
 
   at::Tensor distribution(const at::Tensor& h, const ModelInput&, int64_t sequence, int64_t begin,

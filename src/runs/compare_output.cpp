@@ -7,6 +7,7 @@
 #include "base/python_script.h"
 #include "cplm/base.h"
 #include "cplm/runs.h"
+#include "runs/csv.h"
 #include "runs/json_number.h"
 #include "runs/metric_fields.h"
 
@@ -109,19 +110,6 @@ Json to_json(const Comparison& comparison, const Arm& arm) {
   }
   for (const ArmPoint& point : arm.points) object["curve"].push_back(to_json(point));
   return object;
-}
-
-std::string csv_text(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
-
-template <class Value>
-std::string csv_number(const Value& value) {
-  const Json number = json_number(value);
-  return number.is_string() ? number.get<std::string>() : number.dump();
 }
 
 std::string csv_row(const ComparedRun& run, const std::string& arm,

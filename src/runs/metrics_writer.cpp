@@ -1,12 +1,8 @@
 // Writes RUN/metrics.jsonl: every line reaches the file whole or not at all, and a resume leaves
 // only the lines up to its step (the others go to RUN/metrics.stale.jsonl).
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/appended_file.h"
 #include "cplm/base.h"
 #include "cplm/runs.h"
 #include "runs/json_number.h"
@@ -17,40 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-
-[[noreturn]] void fail(const fs::path& path, std::string_view action, int error_number) {
-  throw Error(str("cannot ", action, " ", path.string(), ": ", std::strerror(error_number)));
-}
-
-int open_for_append(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail(path, "open", errno);
-  return descriptor;
-}
-
-// Returns 0, or the error number of the write that failed.
-int write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return 0;
-}
-
-// Appends all of `bytes`, or nothing: what a failed write left is cut off again, since half a line
-// would swallow the next one.
-void append_whole(int descriptor, const fs::path& path, std::string_view bytes) {
-  const off_t start = ::lseek(descriptor, 0, SEEK_END);
-  if (start < 0) fail(path, "seek in", errno);
-  const int write_error = write_all(descriptor, bytes);
-  if (write_error == 0) return;
-  if (::ftruncate(descriptor, start) != 0) fail(path, "cut a half-written line off", errno);
-  fail(path, "write a line to", write_error);
-}
 
 // A file's lines divided at a step.
 struct Trimmed {
@@ -84,15 +46,9 @@ Trimmed divide_at_step(std::string_view text, int64_t resume_step) {
 }
 
 void append_stale(const fs::path& path, std::string_view lines) {
-  const int descriptor = open_for_append(path);
-  try {
-    append_whole(descriptor, path, lines);
-    if (::fsync(descriptor) != 0) fail(path, "flush", errno);
-  } catch (...) {
-    ::close(descriptor);
-    throw;
-  }
-  ::close(descriptor);
+  AppendedFile file(path);
+  file.append(lines);
+  file.sync();
 }
 
 // The stale lines are safe on disk before metrics.jsonl loses them; a crash in between makes the
@@ -129,21 +85,17 @@ Json to_json(const char* kind, const Record& record) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const fs::path& run_dir, int64_t resume_step)
-    : path_(run_dir / "metrics.jsonl") {
+MetricsWriter::MetricsWriter(const fs::path& run_dir, int64_t resume_step) {
   make_folders(run_dir);
-  trim_to_step(path_, resume_step);
-  descriptor_ = open_for_append(path_);
+  const fs::path path = run_dir / "metrics.jsonl";
+  trim_to_step(path, resume_step);
+  file_ = std::make_unique<AppendedFile>(path);
   fsync_path(run_dir);
 }
 
-MetricsWriter::~MetricsWriter() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
+MetricsWriter::~MetricsWriter() = default;
 
-void MetricsWriter::append(const std::string& line) {
-  append_whole(descriptor_, path_, line + "\n");
-}
+void MetricsWriter::append(const std::string& line) { file_->append(line + "\n"); }
 
 void MetricsWriter::write(const TrainRecord& record) {
   Json line = to_json("train", record);
@@ -186,8 +138,6 @@ void MetricsWriter::write_loss_spike(int64_t step, double loss,
              .dump());
 }
 
-void MetricsWriter::sync() {
-  if (::fsync(descriptor_) != 0) fail(path_, "flush", errno);
-}
+void MetricsWriter::sync() { file_->sync(); }
 
 }  // namespace cplm

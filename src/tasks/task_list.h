@@ -1,0 +1,12 @@
+// Every task's factory; task_list.cpp names them.
+#pragma once
+
+#include <memory>
+
+#include "cplm/tasks.h"
+
+namespace cplm {
+
+std::unique_ptr<Task> make_perplexity();
+
+}  // namespace cplm
