@@ -240,6 +240,28 @@ TEST_F(Ranks, OtherShardsOfOneRankAreTold) {
   }
 }
 
+// Two machines whose files differ, as one with bad memory would compute.
+TEST_F(Ranks, WeightsThatDifferAreNotSaved) {
+  train_well(1, "first", {"train.steps=2"});
+  train_well(1, "second", {"train.steps=2", "run.seed=77"});
+  make_folders(folder_ / "other");
+  for (const char* name : {"masked", "config.yaml"}) {
+    std::filesystem::create_symlink(folder_ / name, folder_ / "other" / name);
+  }
+  std::filesystem::create_symlink(folder_ / "first", folder_ / "start");
+  std::filesystem::create_symlink(folder_ / "second", folder_ / "other/start");
+  const auto ranks =
+      train(2, "run", {"train.init_from=start"}, {}, [&](int rank, ProcessOptions& options) {
+        if (rank == 1) options.working_dir = folder_ / "other";
+      });
+  for (const ProcessResult& rank : ranks) {
+    EXPECT_EQ(rank.exit_code, static_cast<int>(ExitCode::kFailed)) << rank.err;
+    EXPECT_THAT(error_line(rank),
+                AllOf(HasSubstr("the ranks' weights differ"), HasSubstr("last checkpoint: none")));
+  }
+  EXPECT_TRUE(list_checkpoints(folder_ / "run").empty());
+}
+
 TEST_F(Ranks, MoreRanksThanSequencesAreRefused) {
   const auto results = train(3, "run", {"train.batch_tokens=32"});
   for (const ProcessResult& rank : results) {
