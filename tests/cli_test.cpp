@@ -162,12 +162,12 @@ TEST(CliCheck, ListsWhatIsUnusedUnbuiltAndAbsent) {
   const std::string debug = str(CPLM_SOURCE_DIR, "/configs/debug.yaml");
   const ProcessResult result =
       run({"check", debug, "--json", "--set", "model.head=vanilla", "--set",
-           "validation.tasks=[needle]", "--set", "data.train=[absent/*.h5]", "--set",
+           "validation.tasks=[perplexty]", "--set", "data.train=[absent/*.h5]", "--set",
            "schedule.warmup_steps=4", "--set", "optimizer.no_decay=['*norm*']"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json report = json::parse(result.out);
   EXPECT_THAT(report["unused_settings"].dump(), HasSubstr("model.copy.rope: unused with"));
-  EXPECT_THAT(report["not_built_yet"].dump(), HasSubstr("validation.tasks: "));
+  EXPECT_THAT(report["train_would_refuse"].dump(), HasSubstr("validation.tasks: "));
   EXPECT_EQ(report["data"]["train"]["present"], false);
   EXPECT_THAT(report["data"]["train"]["problem"].get<std::string>(), HasSubstr("absent/*.h5"));
   EXPECT_EQ(report["schedule"]["steps"], 10);

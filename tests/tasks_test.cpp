@@ -140,8 +140,8 @@ class Documents : public testing::Test {
     make_folders(dir_.path() / "data/train");
     ShardContents contents;
     contents.vocab_size = 300;
-    contents.eos_token_id = 257;
-    contents.tokens = {257, 1, 2, 3, 257, 4, 257, 5, 6, 7, 8, 9, 257};
+    contents.eos_token_id = 0;
+    contents.tokens = {0, 1, 2, 3, 0, 4, 0, 5, 6, 7, 8, 9, 0};
     contents.document_offsets = {0, 1, 5, 7, 13};
     contents.loss_mask = {1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     contents.source = "test";
@@ -156,7 +156,7 @@ class Documents : public testing::Test {
 TEST_F(Documents, AreCutAndPassedOver) {
   const DocumentSet all(shards(), {});
   ASSERT_EQ(all.size(), 3);
-  EXPECT_THAT(all.read(0).ids, ElementsAre(1, 2, 3, 257));
+  EXPECT_THAT(all.read(0).ids, ElementsAre(1, 2, 3, 0));
   EXPECT_THAT(all.read(0).counted, ElementsAre(1, 1, 0, 1));
   const DocumentSet cut(shards(), {.least_tokens = 4, .most_tokens = 5});
   ASSERT_EQ(cut.size(), 2);
@@ -174,16 +174,16 @@ TEST_F(Documents, ABatchPadsBehind) {
     return std::vector<int64_t>(begin, begin + x.size(1));
   };
   EXPECT_THAT(row(input.ids, 0), ElementsAre(1, 2, 3, 0, 0));
-  EXPECT_THAT(row(input.targets, 0), ElementsAre(2, -1, 257, -1, -1));
-  EXPECT_THAT(row(input.targets, 2), ElementsAre(6, 7, 8, 9, 257));
+  EXPECT_THAT(row(input.targets, 0), ElementsAre(2, -1, 0, -1, -1));
+  EXPECT_THAT(row(input.targets, 2), ElementsAre(6, 7, 8, 9, 0));
 }
 
 TEST_F(Documents, TextBytesAreThoseOfTheText) {
   const DocumentSet all(shards(), {});
   const auto bytes = TextBytes::find(all.shards(), {});
   ASSERT_NE(bytes, nullptr);
-  // 256: the merge "ab"; 257: special.
-  EXPECT_EQ(bytes->count(std::vector<int32_t>{0, 1, 256, 257, 255}), 5);
+  // 257: the merge "ab"; 0: special; 299: none of the tokenizer's.
+  EXPECT_EQ(bytes->count(std::vector<int32_t>{0, 1, 256, 257, 299}), 4);
   write_file_atomic(dir_.path() / "data/tokenizer.json", byte_tokenizer_json({{"a", "c"}}));
   EXPECT_EQ(TextBytes::find(all.shards(), {}), nullptr) << "another tokenizer";
 }

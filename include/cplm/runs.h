@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cplm {
@@ -37,6 +38,12 @@ struct ValidationRecord {
   int64_t counted_tokens = 0;
   std::optional<CopyMeans> copy;
 };
+// One line of metrics.jsonl ("kind":"task"): what an evaluation of validation.tasks found.
+struct TaskRecord {
+  int64_t step = 0, tokens = 0;
+  std::string task;  // as validation.tasks names it
+  std::vector<std::pair<std::string, double>> numbers;
+};
 // What a source of a mixture has given so far.
 struct SourceShare {
   std::string path;
@@ -61,6 +68,7 @@ class MetricsWriter {
   ~MetricsWriter();
   void write(const TrainRecord& record);
   void write(const ValidationRecord& record);
+  void write(const TaskRecord& record);
   void write(const DataRecord& record);
   // {"kind":"nonfinite","step":...,"windows":[...]}
   void write_nonfinite(int64_t step, const std::vector<int64_t>& windows);
@@ -76,6 +84,7 @@ class MetricsWriter {
 struct Metrics {
   std::vector<TrainRecord> train;
   std::vector<ValidationRecord> validation;
+  std::vector<TaskRecord> tasks;
   std::vector<int64_t> nonfinite_steps;  // whose batches were left out
   std::vector<std::string> warnings;     // a torn last line, for instance
 };

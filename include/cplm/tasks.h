@@ -86,7 +86,9 @@ class Task {
   virtual void add_arguments(CLI::App& command) = 0;
   // False: subjects may be configs without weights.
   virtual bool needs_weights() const { return true; }
-  // Errors as the program's: kBadConfig for arguments that do not fit, kBadData for the data.
+  // What can be told before anything is measured; run() finds the same. Errors as the program's:
+  // kBadConfig for arguments that do not fit, kBadData for the data.
+  virtual void check(const std::vector<Subject>& subjects) const = 0;
   virtual TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) = 0;
 };
 

@@ -115,6 +115,9 @@ std::vector<SourceShare> source_shares(const TrainingOrder& order, int64_t num_s
 // batch would hold a window twice.
 void check_enough_windows(const std::vector<WindowSource>& sources, const Config& config);
 
+// What is wrong with validation.tasks; "" where nothing is.
+std::string tasks_problem(const Config& config);
+
 // ---- the loop
 struct TrainOptions {
   std::string resume = "auto";  // auto, none, or a checkpoint's path

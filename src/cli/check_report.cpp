@@ -22,6 +22,9 @@ Json refusals_json(const Config& config, const Texts& of_data) {
   Json refusals = unbuilt_settings(config);
   for (const std::string& refusal : of_data) refusals.push_back(refusal);
   if (config.run.dir.empty()) refusals.push_back("run.dir: not set");
+  if (const std::string problem = tasks_problem(config); !problem.empty()) {
+    refusals.push_back(problem);
+  }
   try {
     resolve_device(config.train.device, config.train.precision);
   } catch (const Error& error) {

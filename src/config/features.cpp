@@ -21,8 +21,6 @@ struct Setting {
 constexpr Setting kUnbuilt[] = {
     {"model.backbone: recurrent (linear_attention layers)",
      [](const Config& c) { return has_layer(c, LayerKind::kLinear); }},
-    {"validation.tasks: evaluations during training",
-     [](const Config& c) { return !c.validation.tasks.empty(); }},
 };
 
 bool is_vanilla(const Config& c) { return c.model.head == HeadKind::kVanilla; }
@@ -35,6 +33,9 @@ bool never_decays(const Config& c) {
 bool is_constant(const Config& c) { return c.schedule.name == ScheduleKind::kConstant; }
 bool is_cosine(const Config& c) { return c.schedule.name == ScheduleKind::kCosine; }
 bool has_no_validation(const Config& c) { return c.data.validation.empty(); }
+bool never_evaluates(const Config& c) {
+  return c.data.validation.empty() && c.validation.tasks.empty();
+}
 
 constexpr Setting kUnused[] = {
     {"model.copy.stop_gradient: unused with model.head: vanilla", is_vanilla},
@@ -52,7 +53,7 @@ constexpr Setting kUnused[] = {
     {"schedule.decay_shape: unused with schedule.name: cosine", is_cosine},
     {"schedule.decay_shape: unused without a decay", never_decays},
     {"schedule.min_lr: unused without a decay", never_decays},
-    {"validation.every: unused without data.validation", has_no_validation},
+    {"validation.every: unused without data.validation and validation.tasks", never_evaluates},
     {"validation.sequences: unused without data.validation", has_no_validation},
 };
 

@@ -221,7 +221,7 @@ struct Fields<ValidationConfig> {
   static constexpr auto list = std::make_tuple(
       field("every", &C::every, kEvery, "steps", "between validations; 0 is only at the end"),
       field("sequences", &C::sequences, kEvery, "sequences", "the first so many windows; 0 is all"),
-      field("tasks", &C::tasks, kAny, "", "evaluations that run along"));
+      field("tasks", &C::tasks, kAny, "", "evaluations that run along, each as `cplm eval` takes it, such as: recall --pairs 16"));
 };
 
 template <>

@@ -116,7 +116,12 @@ std::vector<Arm> group_into_arms(const Comparison& comparison) {
     arm.config_differences = config_differences(settings.front(), flat);
     arms.push_back(std::move(arm));
   }
-  for (Arm& arm : arms) fill_points(comparison, arm);
+  for (Arm& arm : arms) {
+    fill_points(comparison, arm);
+    std::vector<const ComparedRun*> runs;
+    for (const size_t run : arm.runs) runs.push_back(&comparison.runs[run]);
+    arm.tasks = task_curves(runs);
+  }
   return arms;
 }
 

@@ -26,6 +26,19 @@ struct ArmPoint {
   std::optional<CopyMeans> copy;  // means over the seeds; CPLM only
 };
 
+// A number of an evaluation of validation.tasks, at the steps at which all runs of an arm have it.
+struct TaskPoint {
+  int64_t step = 0;
+  double tokens = 0;
+  Spread value;
+};
+struct TaskCurve {
+  std::string task, number;
+  std::vector<TaskPoint> points;  // at least one
+};
+// Of one arm's runs.
+std::vector<TaskCurve> task_curves(const std::vector<const ComparedRun*>& runs);
+
 // A loss of the baseline's mean curve, and the tokens that it took the baseline.
 struct Target {
   double loss = 0;
@@ -47,6 +60,7 @@ struct Arm {
   HeadKind head = HeadKind::kVanilla;
   std::vector<size_t> runs;      // indices into Comparison::runs
   std::vector<ArmPoint> points;  // at the steps at which all its runs were validated
+  std::vector<TaskCurve> tasks;
   std::optional<int64_t> cooldown_step;
   double cooldown_tokens = 0;  // at the end of that step
   // Against the baseline; empty for the baseline itself.

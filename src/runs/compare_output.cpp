@@ -36,6 +36,15 @@ Json to_json(const ArmPoint& point) {
   return object;
 }
 
+Json to_json(const TaskCurve& curve) {
+  Json object = {{"task", curve.task}, {"number", curve.number}, {"curve", Json::array()}};
+  for (const TaskPoint& point : curve.points) {
+    object["curve"].push_back(
+        {{"step", point.step}, {"tokens", point.tokens}, {"value", to_json(point.value)}});
+  }
+  return object;
+}
+
 Json to_json(const std::optional<Target>& target) {
   if (!target) return nullptr;
   return {{"loss", json_number(target->loss)}, {"tokens", target->tokens}};
@@ -109,6 +118,8 @@ Json to_json(const Comparison& comparison, const Arm& arm) {
         {{"key", difference.key}, {"baseline", difference.baseline}, {"value", difference.value}});
   }
   for (const ArmPoint& point : arm.points) object["curve"].push_back(to_json(point));
+  object["tasks"] = Json::array();
+  for (const TaskCurve& curve : arm.tasks) object["tasks"].push_back(to_json(curve));
   return object;
 }
 

@@ -1,4 +1,5 @@
 // The console face of a comparison.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -102,6 +103,37 @@ std::string reach_table(const Comparison& comparison) {
              target_line("at the end:         ", comparison.at_end), table.text());
 }
 
+std::string number_cell(const Arm& arm, const std::string& task, const std::string& number) {
+  for (const TaskCurve& curve : arm.tasks) {
+    if (curve.task != task || curve.number != number) continue;
+    const Spread& value = curve.points.back().value;
+    return arm.runs.size() == 1 ? fixed(value.mean, 4)
+                                : str(fixed(value.mean, 4), " +- ", fixed(value.sd, 4));
+  }
+  return "-";
+}
+
+// The last of each.
+std::string task_table(const Comparison& comparison) {
+  std::vector<TextTable::Column> columns = {{"evaluation", Align::kLeft}, {"number", Align::kLeft}};
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const Arm& arm : comparison.arms) {
+    columns.push_back({arm.name});
+    for (const TaskCurve& curve : arm.tasks) {
+      const std::pair row{curve.task, curve.number};
+      if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(row);
+    }
+  }
+  if (rows.empty()) return "";
+  TextTable table(columns);
+  for (const auto& [task, number] : rows) {
+    std::vector<std::string> cells = {task, number};
+    for (const Arm& arm : comparison.arms) cells.push_back(number_cell(arm, task, number));
+    table.add_row(cells);
+  }
+  return "\nEvaluations during training, the last of each\n" + table.text();
+}
+
 std::string notes_text(const Comparison& comparison) {
   std::vector<std::string> notes = comparison.notes;
   for (const Arm& arm : comparison.arms) {
@@ -139,7 +171,8 @@ std::string compare_rules() {
 }
 
 std::string comparison_table(const Comparison& comparison) {
-  return final_table(comparison) + reach_table(comparison) + notes_text(comparison);
+  return final_table(comparison) + reach_table(comparison) + task_table(comparison) +
+         notes_text(comparison);
 }
 
 }  // namespace cplm

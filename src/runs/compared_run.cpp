@@ -58,6 +58,7 @@ ComparedRun load_run(const fs::path& dir) {
   run.name = run.config.run.name;
   Metrics metrics = read_metrics(dir);
   run.validation = std::move(metrics.validation);
+  run.tasks = std::move(metrics.tasks);
   if (run.validation.empty()) {
     refuse(str(dir.string(), ": metrics.jsonl holds no validation yet (validation.every is ",
                run.config.validation.every, " steps): nothing to compare"));

@@ -17,6 +17,7 @@ struct ComparedRun {
   std::filesystem::path dir;
   Config config;
   std::vector<ValidationRecord> validation;   // at least one, by rising step, all on one set
+  std::vector<TaskRecord> tasks;              // by rising step
   std::string validation_id;                  // of that set; "" when no file tells it
   std::optional<WindowLosses> window_losses;  // of the last validation
   std::vector<std::string> notes;             // what a reader of the comparison must know

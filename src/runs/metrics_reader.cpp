@@ -76,6 +76,20 @@ struct Line {
   }
 };
 
+TaskRecord task_record(const Line& line) {
+  TaskRecord record;
+  line.read("step", record.step);
+  line.read("tokens", record.tokens);
+  if (!line.field("task").is_string()) line.fail_type("task", "a string");
+  if (!line.field("numbers").is_object()) line.fail_type("numbers", "an object");
+  record.task = line.field("task").get<std::string>();
+  const Line numbers{line.path, line.number, line.field("numbers")};
+  for (const auto& [name, value] : numbers.fields.items()) {
+    numbers.read(name.c_str(), record.numbers.emplace_back(name, 0.0).second);
+  }
+  return record;
+}
+
 void read_line(const Line& line, Metrics& metrics) {
   const json& kind = line.field("kind");
   if (kind == "train") {
@@ -85,6 +99,8 @@ void read_line(const Line& line, Metrics& metrics) {
     if (line.fields.contains("loss_no_copy")) {
       metrics.validation.back().copy = line.record<CopyMeans>();
     }
+  } else if (kind == "task") {
+    metrics.tasks.push_back(task_record(line));
   } else if (kind == "nonfinite") {
     line.read("step", metrics.nonfinite_steps.emplace_back());
   } else if (!kind.is_string()) {

@@ -116,6 +116,17 @@ void MetricsWriter::write(const ValidationRecord& record) {
   append(line.dump());
 }
 
+void MetricsWriter::write(const TaskRecord& record) {
+  Json numbers = Json::object();
+  for (const auto& [name, value] : record.numbers) numbers[name] = json_number(value);
+  append(Json{{"kind", "task"},
+              {"step", record.step},
+              {"tokens", record.tokens},
+              {"task", record.task},
+              {"numbers", std::move(numbers)}}
+             .dump());
+}
+
 void MetricsWriter::write(const DataRecord& record) {
   Json line = {{"kind", "data"}, {"step", record.step}, {"tokens", record.tokens}};
   for (const SourceShare& source : record.sources) {

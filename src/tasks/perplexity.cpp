@@ -81,6 +81,7 @@ struct SubjectSums {
 class Perplexity : public Task {
  public:
   void add_arguments(CLI::App& command) override;
+  void check(const std::vector<Subject>& subjects) const override { open_units(subjects); }
   TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
 
  private:

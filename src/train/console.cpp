@@ -40,6 +40,14 @@ void Console::validation_line(const ValidationRecord& r) const {
   log::info(line);
 }
 
+void Console::task_line(const TaskRecord& r) const {
+  std::string line = printed("step %lld/%lld  ", static_cast<long long>(r.step),
+                             static_cast<long long>(total_steps_)) +
+                     r.task + ":";
+  for (const auto& [name, value] : r.numbers) line += "  " + name + printed(" %.4g", value);
+  log::info(line);
+}
+
 void Console::progress(int64_t step, double loss, double lr, double step_seconds) {
   mean_step_seconds_ =
       mean_step_seconds_ == 0 ? step_seconds : 0.9 * mean_step_seconds_ + 0.1 * step_seconds;

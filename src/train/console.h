@@ -14,6 +14,7 @@ class Console {
       : total_steps_(total_steps), batch_tokens_(batch_tokens) {}
   void train_line(const TrainRecord& record) const;
   void validation_line(const ValidationRecord& record) const;
+  void task_line(const TaskRecord& record) const;
   // On a terminal only, at most ten times a second.
   void progress(int64_t step, double loss, double lr, double step_seconds);
 

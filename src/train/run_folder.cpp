@@ -188,18 +188,21 @@ void clear_the_way(const RunFolder& folder) {
   }
 }
 
-void write_run_files(const fs::path& run_dir, const Config& config) {
-  write_file_atomic(run_dir / "config.yaml",
-                    str("# resolved by cplm ", CPLM_VERSION, "\n", dump_config(config)));
+fs::path tokenizer_of(const Config& config) {
   for (const DataSource& source : config.data.train) {
     const auto shards = glob_paths(source.path);
     if (shards.empty()) continue;
     const fs::path tokenizer = shards.front().parent_path().parent_path() / "tokenizer.json";
-    if (fs::exists(tokenizer)) {
-      write_file_atomic(run_dir / "tokenizer.json", read_file(tokenizer));
-      return;
-    }
+    if (fs::exists(tokenizer)) return tokenizer;
   }
+  return "";
+}
+
+void write_run_files(const fs::path& run_dir, const Config& config) {
+  write_file_atomic(run_dir / "config.yaml",
+                    str("# resolved by cplm ", CPLM_VERSION, "\n", dump_config(config)));
+  const fs::path tokenizer = tokenizer_of(config);
+  if (!tokenizer.empty()) write_file_atomic(run_dir / "tokenizer.json", read_file(tokenizer));
 }
 
 void load_state(const fs::path& step_folder, const NamedTensors& optimizer,

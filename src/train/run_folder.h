@@ -56,7 +56,9 @@ void check_same_data(const TrainingData& saved, const TrainingData& now);
 // Takes what the new run must not find out of its way: with --overwrite all files of the old one,
 // with --resume PATH the newer checkpoints (set aside).
 void clear_the_way(const RunFolder& folder);
-// config.yaml (resolved, with the version), and tokenizer.json from the folder above the shards.
+// tokenizer.json above the training shards; empty: none.
+std::filesystem::path tokenizer_of(const Config& config);
+// config.yaml (resolved, with the version), and that tokenizer.
 void write_run_files(const std::filesystem::path& run_dir, const Config& config);
 
 // Reads the optimizer's tensors by their names.

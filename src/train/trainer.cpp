@@ -108,7 +108,7 @@ RunOutcome Trainer::loop() {
     done += 1;
     const bool stop = all_stop() || (options_.stop_after && done >= *options_.stop_after);
     const bool log_due = due(state_.step, config_.log.every);
-    const bool validation_due = validation_windows_ && due(state_.step, config_.validation.every);
+    const bool validation_due = due(state_.step, config_.validation.every);
     const bool save_due = due(state_.step, config_.checkpoint.every) || stop;
     const bool last = state_.step == total_steps_;
     if (log_due || validation_due || save_due || last) settle();
@@ -123,7 +123,7 @@ RunOutcome Trainer::loop() {
     if (saver_) saver_->check();
     if (log_due) log_step();
     if (last) break;
-    if (validation_due) run_validation();
+    if (validation_due) validate();
     if (save_due) save();
     if (!stop) continue;
     finish_saving();
@@ -198,6 +198,9 @@ RunOutcome train(const Config& config, const TrainOptions& options) {
   const auto unbuilt = unbuilt_settings(config);
   if (!unbuilt.empty()) {
     throw Error(join(unbuilt, "; "), ExitCode::kBadConfig);
+  }
+  if (const std::string problem = tasks_problem(config); !problem.empty()) {
+    throw Error(problem, ExitCode::kBadConfig);
   }
   check_no_decay(config.model, config.optimizer);
   for (const std::string& unused : unused_settings(config)) log::debug(unused);

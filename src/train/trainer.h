@@ -12,6 +12,7 @@
 #include "cplm/comm.h"
 #include "cplm/eval.h"
 #include "cplm/runs.h"
+#include "cplm/tasks.h"
 #include "cplm/train.h"
 #include "train/buckets.h"
 #include "train/console.h"
@@ -42,7 +43,7 @@ class Trainer {
   };
 
   // Beginning.
-  void check_data() const;
+  void check_data();
   void load_or_initialize();
   void load_checkpoint();
   void load_optimizer();
@@ -72,9 +73,15 @@ class Trainer {
   void answer_spike(const StepReport& report);
   void rewind();
 
+  // Evaluations.
+  Subject subject();
+  void open_tasks();
+  void run_tasks();
+
   // Output.
   void log_step();
   void compare_times(TrainRecord& record);
+  void validate();  // and the tasks
   void run_validation();
   void check_weights();
   void compare_ranks();
@@ -98,6 +105,7 @@ class Trainer {
   TrainingOrder order_;
   TrainingData data_;  // what they hold
   std::optional<WindowSet> validation_windows_;
+  std::vector<std::unique_ptr<Task>> tasks_;  // as validation.tasks
   LanguageModel model_;
   std::optional<Buckets> buckets_;
   std::optional<AdamW> optimizer_;

@@ -116,8 +116,13 @@ void Trainer::compare_times(TrainRecord& record) {
   if (device_.is_cpu()) record.reduce_wait_ms = 1000.0 * since_log_.reduce_wait_s / steps;
 }
 
+void Trainer::validate() {
+  if (validation_windows_) run_validation();
+  if (!tasks_.empty()) run_tasks();
+}
+
 void Trainer::run_validation() {
-  const ValidationResult result = validate(
+  const ValidationResult result = cplm::validate(
       model_, *validation_windows_,
       {config_.validation.sequences, config_.train.micro_batch, config_.data.intra_document_mask},
       &ranks_);
@@ -252,7 +257,7 @@ void Trainer::finish_saving() {
 
 // The last step, or a run whose train.steps was lowered to that of its newest checkpoint.
 void Trainer::validate_and_finish() {
-  if (validation_windows_) run_validation();
+  validate();
   state_.finished = true;
   save();
   finish_saving();

@@ -70,7 +70,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
   }
 }
 
-void Trainer::check_data() const {
+void Trainer::check_data() {
   const auto check_vocabulary = [&](const WindowSet& windows, const char* key) {
     if (windows.vocab_size() > config_.model.vocab_size) {
       throw Error(
@@ -87,6 +87,7 @@ void Trainer::check_data() const {
   check_vocabulary(train_windows_, "data.train");
   if (validation_windows_) check_vocabulary(*validation_windows_, "data.validation");
   check_enough_windows(train_windows_.sources(), config_);
+  open_tasks();
 }
 
 void Trainer::load_or_initialize() {
