@@ -102,7 +102,7 @@ const std::vector<TaskKind>& task_kinds();
 // "recall --pairs 16": a task with its arguments, as `cplm eval` takes them. Error(kBadConfig).
 std::unique_ptr<Task> parse_task(const std::string& line);
 
-// Writes FOLDER/TASK.json and .csv, and draws TASK.png and .svg from the JSON. Error(kFailed) when
+// Writes FOLDER/TASK.json, .csv and .txt (the table), and draws TASK.png and .svg from the JSON. Error(kFailed) when
 // only the pictures could not be drawn.
 void write_task_result(const TaskResult& result, const std::string& task,
                        const std::filesystem::path& folder);

@@ -15,6 +15,7 @@ void add_compare_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_data_make_command(CLI::App& data);  // below `cplm data`
 void add_eval_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 void add_import_command(CLI::App& app);

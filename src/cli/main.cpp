@@ -85,6 +85,7 @@ int run(int argc, char** argv) {
   cplm::add_compare_command(app);
   cplm::add_data_command(app);
   cplm::add_eval_command(app);
+  cplm::add_report_command(app);
   cplm::add_generate_command(app);
   cplm::add_export_command(app);
   cplm::add_import_command(app);

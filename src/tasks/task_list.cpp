@@ -63,6 +63,7 @@ void write_task_result(const TaskResult& result, const std::string& task,
   make_folders(folder);
   write_file_atomic(folder / (task + ".json"), result.json);
   write_file_atomic(folder / (task + ".csv"), result.csv);
+  write_file_atomic(folder / (task + ".txt"), result.table);
   try {
     run_python_script(project_root(), "plot_eval.py", {(folder / (task + ".json")).string()});
   } catch (const Error& error) {
