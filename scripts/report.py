@@ -163,7 +163,7 @@ def page(folder):
 <title>{title}</title><style>{STYLE}</style></head>
 <body><h1>{title}</h1>
 <p>Measured by <code>cplm report</code>. Blue lines hold what the method's authors report, for models of
-135M to 1.7B parameters trained on 200 billion tokens or more; smaller models need not agree.</p>
+135M to 1.7B parameters trained on up to 200 billion tokens; smaller models need not agree.</p>
 <nav>{links}</nav>
 {sections}
 </body></html>

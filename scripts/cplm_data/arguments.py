@@ -203,12 +203,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_division(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("processes and machines")
+    group = parser.add_argument_group("cores and machines")
     group.add_argument(
         "--workers",
-        type=_in_range(1, 1024, "1 to 1024 processes"),
+        type=_in_range(1, 1024, "1 to 1024 workers"),
         metavar="N",
-        help="processes that encode (default: one a core); the result is the same for any number",
+        help="threads that encode (default: one a core); the result is the same for any number",
     )
     group.add_argument(
         "--world",

@@ -5,6 +5,7 @@ number of workers and however often the job was interrupted.
 """
 
 import hashlib
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from cplm_data.progress import Progress
 from cplm_data.series import ShardSeries
 from cplm_data.shards import ShardProperties
 from cplm_data.source_hashes import SourceHashes
-from cplm_data.sources import Source
+from cplm_data.sources import Part, Place, Source
 from cplm_data.tokenizer import read_tokenizer_file, train_tokenizer
 from cplm_data.workers import WorkerPool, default_num_workers
 
@@ -83,8 +84,19 @@ class Preparation:
         self.plan = EncodingPlan(self.selection, tokenizer_json, job.eos, name, job.sequence_length)
         self.encoder = self.plan.text_encoder()
 
+    def _check_each_kind(self) -> None:
+        """A column that a kind of file lacks shows before anything is written."""
+        first_of_kind: dict[str, int] = {}
+        for index, source in enumerate(self.sources):
+            first_of_kind.setdefault(Path(source.path).suffix, index)
+        for index in first_of_kind.values():
+            batches = self.sources[index].batches(Part(index), 0, self.selection.fields, Place())
+            for raw in itertools.islice(batches, 1):
+                next(iter(self.selection.documents(raw)), None)
+
     def begin(self) -> Split:
         """Of a job that starts anew."""
+        self._check_each_kind()
         split = Split(self.job.validation_fraction)
         if self.given_tokenizer is not None:
             self._use_tokenizer(self.given_tokenizer, str(self.job.tokenizer))

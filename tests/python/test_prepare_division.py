@@ -225,7 +225,7 @@ def test_shares_of_different_divisions_do_not_mix(tmp_path):
         (("--world", "0"), None, "expected 1 to 999 machines, got 0"),
         (("--world", "2"), ("--train-tokenizer", "257"), "train it first on one"),
         (("--merge",), None, "--merge takes --output alone"),
-        (("--workers", "0"), None, "expected 1 to 1024 processes, got 0"),
+        (("--workers", "0"), None, "expected 1 to 1024 workers, got 0"),
     ],
 )
 def test_wrong_divisions(tmp_path, arguments, tokenizer, expected):

@@ -148,6 +148,17 @@ def test_a_column_that_a_source_lacks(tmp_path, name):
     assert code == BAD_DATA and f"expected a {kind} 'url'" in line
 
 
+def test_a_column_that_a_later_kind_of_file_lacks_shows_before_anything_is_written(tmp_path):
+    records = [{"text": text, "language": "en"} for text in sample_texts(30)]
+    (tmp_path / "in").mkdir()
+    write_records(tmp_path / "in/a.jsonl", records)
+    write_texts(tmp_path / "in/texts", sample_texts(2))
+    code, line = failure(tmp_path / "in", tmp_path / "out", "--language", "en")
+    assert code == BAD_DATA and "0000.txt: expected a column 'language'" in line
+    assert not (tmp_path / "out/tokenizer.json").exists()
+    prepared(tmp_path / "in/a.jsonl", tmp_path / "out", "--language", "en")  # without --overwrite
+
+
 def test_text_files_have_no_columns(tmp_path):
     write_texts(tmp_path / "in", sample_texts(2))
     code, line = failure(tmp_path / "in", tmp_path / "out", "--language", "en")
