@@ -182,7 +182,9 @@ TEST(ModelDecode, TokensTakenBackLeaveNoTrace) {
   for (const Arm& arm : arms()) {
     const auto model = make_model(arm.config);
     const auto ids = make_ids(24, arm.config, 1);
-    Decoder decoder(*model, options_of(arm));
+    DecoderOptions options = options_of(arm);
+    options.rewind_room = 4;
+    Decoder decoder(*model, options);
     size_t done = 3;
     decoder.advance({{0, slice(ids, 0, done), 1, false}});
     for (size_t trial = 0; done < ids.size(); ++trial) {
@@ -273,13 +275,16 @@ TEST(ModelDecode, WrongInputIsNamed) {
   EXPECT_THROW(decoder.advance({{0, {1}, 1, false}, {0, {1}, 1, false}}), Error);
   EXPECT_THROW(decoder.advance({{0, {}, 0, false}}), Error);
   EXPECT_THROW(decoder.advance({{0, {1}, 2, false}}), Error);  // outputs
-  EXPECT_THROW(decoder.advance({{0, std::vector<int64_t>(9, 1), 1, true}}), Error);
+  EXPECT_THROW(decoder.advance({{0, {1}, 1, true}}), Error);  // no room to take any back
   EXPECT_EQ(decoder.length(0), 0);
   decoder.advance({{0, {1, 2, 3}, 1, false}});
   EXPECT_THROW(decoder.rewind(0, 2), Error);  // was not to be taken back
   EXPECT_THROW(decoder.rewind(0, 4), Error);
   EXPECT_THROW(decoder.select({}), Error);
   EXPECT_THROW(Decoder(*model, options_of(arm, 0)), Error);
+  DecoderOptions roomy = options_of(arm, 2, 8);
+  roomy.rewind_room = 9;  // more than goes through at once
+  EXPECT_THROW(Decoder(*model, roomy), Error);
 }
 
 }  // namespace

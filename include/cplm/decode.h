@@ -15,6 +15,7 @@ namespace cplm {
 struct DecoderOptions {
   int64_t sequences = 1;
   int64_t prefill_chunk = 512;  // new tokens that go through the model at once
+  int64_t rewind_room = 0;  // new tokens that may be taken back at once; windows keep as many more
   // With intra_document_mask: behind this token a document starts, and nothing looks before it.
   std::optional<int64_t> document_end;
 };
@@ -24,7 +25,7 @@ struct NewTokens {
   int64_t sequence = 0;
   std::vector<int64_t> ids;
   int64_t outputs = 1;
-  bool may_rewind = false;  // keeps what it takes to undo them: at most the window's many
+  bool may_rewind = false;  // at most rewind_room of them
 };
 
 // What comes after some positions. P(v), in any mode, is next_token_distribution(input).

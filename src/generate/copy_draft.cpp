@@ -6,12 +6,9 @@
 
 namespace cplm {
 
-std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen, double log_prob,
-                                          CopyMode mode) {
+std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen) {
   const ops::NextTokenInput& in = row.input;
   if (!in.copy.scores.defined()) return std::nullopt;
-  constexpr double kRounding = 0.999;
-  if (mode != CopyMode::kNoCopy && std::exp(log_prob) < kRounding * kCommitted) return std::nullopt;
   const at::Tensor scores = in.copy.scores.to(at::kDouble).cpu().contiguous();
   const at::Tensor ids = in.ids.cpu().contiguous();
   const int64_t begin = in.range.begin.defined() ? in.range.begin.item<int32_t>() : 0;
@@ -29,11 +26,7 @@ std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen,
     if (weight > best) position = j;
     best = std::max(best, weight);
   }
-  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
-  const auto of_row = [](const at::Tensor& x) { return x.to(at::kDouble).item<double>(); };
-  const double copy_gate = sigmoid(of_row(in.copy_logit) - of_row(in.logits.logsumexp(1)));
-  const double not_sink = sigmoid(largest + std::log(total) - of_row(in.sink_score));
-  if (!(copy_gate * not_sink * of_chosen / total >= kCommitted)) return std::nullopt;
+  if (!(of_chosen >= kCommitted * total)) return std::nullopt;
   return position;
 }
 

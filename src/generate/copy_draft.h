@@ -9,13 +9,12 @@
 
 namespace cplm {
 
-// Of one row: the position pointed at the most among those that hold the chosen token, when c (1 -
-// s) alpha of them together is at least kCommitted. (A piece that has come several times shares its
-// alpha among the places.) log_prob: log P(chosen) in the mode; where the mode copies, P is no less
-// than that, so that most rows need no look.
+// Of one row: the position pointed at the most among those that hold the chosen token, when their
+// alpha together, over the context alone, is at least kCommitted. (A piece that has come several
+// times shares its alpha among the places. How far the gates follow the head does not matter: a
+// text that repeats itself is often known to the LM head too.)
 inline constexpr double kCommitted = 0.5;
-std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen, double log_prob,
-                                          CopyMode mode);
+std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen);
 
 // How many tokens to draft for one text: more while drafts hold, none for a while when they do not,
 // so that a text without repeats costs little.

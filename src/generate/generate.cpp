@@ -66,13 +66,9 @@ std::vector<int64_t> draft_from(const std::vector<int64_t>& ids, int64_t source,
   return draft;
 }
 
-// As many tokens as can be drafted and taken back again.
-int64_t longest_draft(const ModelConfig& config, const GenerateOptions& options) {
-  int64_t longest = std::min(options.max_draft, options.decoder.prefill_chunk - 1);
-  for (const LayerKind kind : config.layer_types) {
-    if (kind == LayerKind::kSliding) longest = std::min(longest, config.sliding_window - 1);
-  }
-  return longest;
+// As many tokens as fit into a pass behind the one that is known.
+int64_t longest_draft(const GenerateOptions& options) {
+  return std::min(options.max_draft, options.decoder.prefill_chunk - 1);
 }
 
 class Generation {
@@ -84,7 +80,7 @@ class Generation {
         on_token_(on_token),
         decoder_(model, decoder_options(options, prompts.size())) {
     out_.texts.resize(prompts.size());
-    const DraftLength draft_length(longest_draft(model.config(), options));
+    const DraftLength draft_length(longest_draft(options));
     for (size_t i = 0; i < prompts.size(); ++i) {
       CPLM_CHECK(!prompts[i].empty(), "prompt ", i, ": expected at least one token, found none");
       const auto count = static_cast<int64_t>(prompts[i].size());
@@ -111,6 +107,8 @@ class Generation {
   static DecoderOptions decoder_options(const GenerateOptions& options, size_t prompts) {
     DecoderOptions decoder = options.decoder;
     decoder.sequences = static_cast<int64_t>(prompts);
+    decoder.rewind_room =
+        options.speculation == Speculation::kCopy ? longest_draft(options) + 1 : 0;
     return decoder;
   }
 
@@ -160,8 +158,7 @@ class Generation {
                            next.sequences[r + 1] != next.sequences[r] ||
                            !text.holds(next.positions[r + 1]);
       if (options_.speculation == Speculation::kCopy && is_last && !text.done) {
-        text.source =
-            committed_position(rows_of(next, r, r + 1), chosen.ids[r], chosen.log_probs[r], mode);
+        text.source = committed_position(rows_of(next, r, r + 1), chosen.ids[r]);
       }
     }
   }

@@ -1,15 +1,13 @@
-// See attention_cache.h. Single rows read the ring in place; longer runs read it in order.
+// See attention_cache.h. Few rows read the ring in place; longer runs read it in order.
 #include "model/attention_cache.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-
-#include "cplm/base.h"
 
 namespace cplm {
 
@@ -35,19 +33,15 @@ void AttentionCache::reserve(int64_t positions) {
   values_ = grown(values_);
 }
 
-void AttentionCache::rewind(int64_t sequence, int64_t length) {
-  for (const Overwritten& old : overwritten_) {
-    if (old.sequence != sequence) continue;
-    const int64_t kept = std::clamp<int64_t>(length - old.past, 0, old.keys.size(1));
-    const int64_t taken_back = old.keys.size(1) - kept;
-    write(keys_, sequence, old.past + kept, old.keys.narrow(1, kept, taken_back));
-    write(values_, sequence, old.past + kept, old.values.narrow(1, kept, taken_back));
-  }
-  std::erase_if(overwritten_, [&](const Overwritten& old) { return old.sequence == sequence; });
+void AttentionCache::set_rewind_room(int64_t positions) {
+  if (window_ == 0) return;
+  std::vector<int64_t> shape = keys_.sizes().vec();
+  shape[2] = window_ + positions;
+  keys_ = at::zeros(shape, keys_.options());
+  values_ = at::zeros(shape, values_.options());
 }
 
 void AttentionCache::select(const at::Tensor& index) {
-  overwritten_.clear();
   keys_ = keys_.index_select(0, index);
   values_ = values_.index_select(0, index);
 }
@@ -78,34 +72,54 @@ void AttentionCache::write(const at::Tensor& ring, int64_t sequence, int64_t beg
 }
 
 void AttentionCache::remember(const NewRun& run, const at::Tensor& k, const at::Tensor& v) {
-  if (window_ > 0 && run.may_rewind) {
-    CPLM_CHECK(run.count <= slots(), "[model.decode] ", run.count, " positions that may be taken ",
-               "back, at most the window of ", slots());
-    const int64_t end = run.end();
-    overwritten_.push_back({run.sequence, run.past,
-                            in_order(keys_, run.sequence, run.past, end).clone(),
-                            in_order(values_, run.sequence, run.past, end).clone()});
-  }
   write(keys_, run.sequence, run.past, k);
   write(values_, run.sequence, run.past, v);
 }
 
-at::Tensor AttentionCache::attend_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const NewRun& run, OpsKind ops) {
+// Whether the run can be written before its rows look: a ring keeps what the first of them sees.
+bool AttentionCache::is_short(const NewRun& run) const {
+  constexpr int64_t kMostRows = 32;  // longer ones are worth their keys' products
+  return run.count <= (window_ == 0 ? kMostRows : slots() - window_ + 1);
+}
+
+at::Tensor AttentionCache::attend_short_run(const at::Tensor& q, const at::Tensor& k,
+                                            const at::Tensor& v, const NewRun& run, OpsKind ops) {
+  remember(run, k.transpose(0, 1), v.transpose(0, 1));
+  const at::Tensor begin = at::empty({run.count}, at::kInt), end = at::empty({run.count}, at::kInt);
+  for (int64_t row = 0; row < run.count; ++row) {
+    const int64_t position = run.past + row;
+    begin.mutable_data_ptr<int32_t>()[row] =
+        static_cast<int32_t>(first_seen(position, run.document_start));
+    end.mutable_data_ptr<int32_t>()[row] = static_cast<int32_t>(position + 1);
+  }
+  const auto of_rows = [&](const at::Tensor& ring) {
+    return ring.narrow(0, run.sequence, 1)
+        .narrow(2, 0, window_ == 0 ? run.end() : slots())
+        .expand({run.count, -1, -1, -1});
+  };
+  return ops::decode_attention(
+      {q, of_rows(keys_), of_rows(values_), {begin.to(q.device()), end.to(q.device())}}, ops);
+}
+
+at::Tensor AttentionCache::attend_batch(const at::Tensor& q, const at::Tensor& k,
+                                        const at::Tensor& v, const DecodePass& pass) {
+  const at::Tensor slot = pass.positions.remainder(slots()).view({-1, 1, 1, 1});
+  const at::Tensor index = slot.expand({k.size(0), k.size(1), 1, k.size(2)});
+  keys_.scatter_(2, index, k.unsqueeze(2));
+  values_.scatter_(2, index, v.unsqueeze(2));
+  const at::Tensor end = pass.positions.add(1).to(at::kInt);
+  at::Tensor begin = pass.document_starts;
+  if (window_ > 0) begin = at::maximum(begin, end.sub(window_));
+  const int64_t used = window_ > 0 ? slots() : pass.longest();
+  return ops::decode_attention(
+      {q, keys_.narrow(2, 0, used), values_.narrow(2, 0, used), {begin, end}}, pass.context.ops);
+}
+
+// A ring may not hold all that the run sees: it is read before the run is written.
+at::Tensor AttentionCache::attend_long_run(const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v, const NewRun& run, OpsKind ops) {
   const int64_t first = first_seen(run.past, run.document_start), end = run.end();
   const at::Tensor new_keys = k.transpose(0, 1), new_values = v.transpose(0, 1);  // [K, n, C]
-  if (run.count == 1) {
-    remember(run, new_keys, new_values);
-    const auto bound = [&](int64_t position) {
-      return at::full({1}, position, q.options().dtype(at::kInt));
-    };
-    return ops::decode_attention({q,
-                                  keys_.narrow(0, run.sequence, 1),
-                                  values_.narrow(0, run.sequence, 1),
-                                  {bound(first), bound(end)}},
-                                 ops);
-  }
-  // A ring may not hold all that the run sees: it is read before the run is written.
   if (window_ == 0) remember(run, new_keys, new_values);
   const auto seen = [&](const at::Tensor& ring, const at::Tensor& fresh) {
     const at::Tensor all = window_ == 0 ? in_order(ring, run.sequence, first, end)
@@ -121,37 +135,15 @@ at::Tensor AttentionCache::attend_run(const at::Tensor& q, const at::Tensor& k, 
   return out;
 }
 
-at::Tensor AttentionCache::attend_batch(const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& v, const DecodePass& pass) {
-  for (const NewRun& run : pass.runs) {
-    if (run.may_rewind) {  // keeps what it overwrites
-      remember(run, k.narrow(0, run.begin, 1).transpose(0, 1),
-               v.narrow(0, run.begin, 1).transpose(0, 1));
-    }
-  }
-  const at::Tensor slot = pass.positions.remainder(slots()).view({-1, 1, 1, 1});
-  const at::Tensor index = slot.expand({k.size(0), k.size(1), 1, k.size(2)});
-  keys_.scatter_(2, index, k.unsqueeze(2));
-  values_.scatter_(2, index, v.unsqueeze(2));
-  const at::Tensor end = pass.positions.add(1).to(at::kInt);
-  at::Tensor begin = pass.document_starts;
-  if (window_ > 0) begin = at::maximum(begin, end.sub(window_));
-  const int64_t used = window_ > 0 ? slots() : pass.longest();
-  return ops::decode_attention(
-      {q, keys_.narrow(2, 0, used), values_.narrow(2, 0, used), {begin, end}}, pass.context.ops);
-}
-
 at::Tensor AttentionCache::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const DecodePass& pass) {
-  std::erase_if(overwritten_, [&](const Overwritten& old) {
-    return std::any_of(pass.runs.begin(), pass.runs.end(),
-                       [&](const NewRun& run) { return run.sequence == old.sequence; });
-  });
   if (pass.is_batch) return attend_batch(q, k, v, pass);
   const at::Tensor out = at::empty_like(q);
   for (const NewRun& run : pass.runs) {
     const auto rows = [&](const at::Tensor& x) { return x.narrow(0, run.begin, run.count); };
-    rows(out).copy_(attend_run(rows(q), rows(k), rows(v), run, pass.context.ops));
+    rows(out).copy_(is_short(run)
+                        ? attend_short_run(rows(q), rows(k), rows(v), run, pass.context.ops)
+                        : attend_long_run(rows(q), rows(k), rows(v), run, pass.context.ops));
   }
   return out;
 }

@@ -1,7 +1,6 @@
-// Keys and values of an attention layer: of all positions, or a ring of the window's last.
+// Keys and values of an attention layer: of all positions, or a ring of the window's last and as
+// many more as may be taken back.
 #pragma once
-
-#include <vector>
 
 #include "model/decode_pass.h"
 
@@ -19,21 +18,22 @@ class AttentionCache : public DecodeCache {
 
   int64_t bytes() const override;
   void reserve(int64_t positions) override;
-  void rewind(int64_t sequence, int64_t length) override;
+  void set_rewind_room(int64_t positions) override;
+  // What lies behind a sequence's end is never read, and no run that may be taken back overwrites
+  // what the window still needs.
+  void rewind(int64_t, int64_t) override {}
   void select(const at::Tensor& index) override;
 
  private:
-  // What a run that may be taken back has overwritten, [K, count, C] each.
-  struct Overwritten {
-    int64_t sequence, past;
-    at::Tensor keys, values;
-  };
   int64_t slots() const { return keys_.size(2); }
   int64_t first_seen(int64_t position, int64_t document_start) const;
   at::Tensor attend_batch(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const DecodePass& pass);
-  at::Tensor attend_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                        const NewRun& run, OpsKind ops);
+  bool is_short(const NewRun& run) const;
+  at::Tensor attend_short_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const NewRun& run, OpsKind ops);
+  at::Tensor attend_long_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const NewRun& run, OpsKind ops);
   // Positions [begin, end) of a sequence in order, [K, n, C]; a view where they do not wrap.
   at::Tensor in_order(const at::Tensor& ring, int64_t sequence, int64_t begin, int64_t end) const;
   // x [K, n, C] to positions from `begin` on; of more than the ring holds, the last.
@@ -42,7 +42,6 @@ class AttentionCache : public DecodeCache {
 
   int64_t window_;
   at::Tensor keys_, values_;  // [sequences, K, slots, C]; position p in slot p mod slots
-  std::vector<Overwritten> overwritten_;
 };
 
 }  // namespace cplm

@@ -43,6 +43,8 @@ class DecodeCache {
   virtual int64_t bytes() const = 0;
   // Room for so many positions of each sequence.
   virtual void reserve(int64_t positions) = 0;
+  // Runs that may be taken back have at most so many positions. Called while empty.
+  virtual void set_rewind_room(int64_t /*positions*/) {}
   // Forgets the positions of a sequence from `length` on: of its last run, with may_rewind set.
   virtual void rewind(int64_t sequence, int64_t length) = 0;
   // Keeps the sequences of `index` (int64, on the device), in its order; one may come twice.

@@ -37,7 +37,9 @@ struct Decoder::Impl {
         device(model.options().tensor.device()),
         layers(model.backbone().make_caches(options.sequences, model.options().tensor)),
         copy(model.head().make_cache(options.sequences, model.options().tensor)),
-        sequences(static_cast<size_t>(options.sequences)) {}
+        sequences(static_cast<size_t>(options.sequences)) {
+    for_each_cache([&](DecodeCache& cache) { cache.set_rewind_room(options.rewind_room); });
+  }
 
   struct Sequence {
     int64_t length = 0;
@@ -76,8 +78,8 @@ void Decoder::Impl::check(const std::vector<NewTokens>& tokens) const {
     seen[static_cast<size_t>(each.sequence)] = true;
     CPLM_CHECK(count > 0 && each.outputs >= 0 && each.outputs <= count,
                "[decode] expected outputs for 0 to ", count, " new tokens, got ", each.outputs);
-    CPLM_CHECK(!each.may_rewind || count <= options.prefill_chunk, "[decode] at most ",
-               options.prefill_chunk, " new tokens can be taken back, got ", count);
+    CPLM_CHECK(!each.may_rewind || count <= options.rewind_room, "[decode] at most ",
+               options.rewind_room, " new tokens can be taken back, got ", count);
     for (size_t i = 0; i < each.ids.size(); ++i) {
       CPLM_CHECK(each.ids[i] >= 0 && each.ids[i] < model.config().vocab_size, "token ", i,
                  ": expected an id below ", model.config().vocab_size, ", found ", each.ids[i]);
@@ -151,6 +153,9 @@ Decoder::Decoder(LanguageModel& model, const DecoderOptions& options) {
   CPLM_CHECK(options.sequences > 0 && options.prefill_chunk > 0,
              "[decode] expected at least one sequence and a chunk of at least one token, got ",
              options.sequences, " and ", options.prefill_chunk);
+  CPLM_CHECK(options.rewind_room >= 0 && options.rewind_room <= options.prefill_chunk,
+             "[decode] expected room to take back 0 to ", options.prefill_chunk, " tokens, got ",
+             options.rewind_room);
   impl_ = std::make_unique<Impl>(model, options);
 }
 

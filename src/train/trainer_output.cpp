@@ -54,6 +54,10 @@ void Trainer::announce() const {
                 " steps of ", with_commas(config_.train.batch_tokens), " tokens, ",
                 with_commas(train_windows_.size()), " windows an epoch, ", device_.str(), ", ",
                 name_of(config_.train.precision)));
+  if (validation_windows_ && config_.validation.sequences > validation_windows_->size()) {
+    log::info(str("validation.sequences ", config_.validation.sequences, ": there are only ",
+                  validation_windows_->size(), " windows; all are taken"));
+  }
   announce_sources();
 }
 

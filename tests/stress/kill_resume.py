@@ -15,20 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rank_runs import BINARY, end_state, make_walk_shard
-
-CONFIG = """
-run: {{name: stress, dir: "{run}", seed: 5}}
-model: {{vocab_size: 97, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2,
-  intermediate_size: 64, backbone: hybrid, sliding_window: 16, head: cplm}}
-data: {{train: ["{shard}"], validation: ["{shard}"], sequence_length: 64}}
-train: {{steps: {steps}, batch_tokens: 256, micro_batch: 2, device: cpu, precision: float32, threads: 1}}
-schedule: {{warmup_steps: 10}}
-validation: {{every: 7, sequences: 8}}
-checkpoint: {{every: 5, keep: 2}}
-log: {{every: 3}}
-"""
-
+from rank_runs import BINARY, end_state, make_data, write_config
 
 def start(config):
     return subprocess.Popen([BINARY, "train", config], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -50,12 +37,8 @@ def main():
     instants = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        shard = folder / "shard.h5"
-        make_walk_shard(shard, 97, 8000)
-        configs = {}
-        for run in ("calm", "killed"):
-            configs[run] = folder / f"{run}.yaml"
-            configs[run].write_text(CONFIG.format(run=folder / run, shard=shard, steps=arguments.steps))
+        make_data(folder)
+        configs = {run: write_config(folder, run, arguments.steps) for run in ("calm", "killed")}
         began = time.monotonic()
         finish(configs["calm"])
         whole = time.monotonic() - began

@@ -3,7 +3,7 @@
 that all but stops, one that goes down, and one that never was. All ranks end within a set time, with the
 cause; a run that went through ends with the same bits as on one host.
 
-    .venv/bin/python tests/stress/two_hosts.py [--ranks-a-host 1]
+    .venv/bin/python tests/stress/two_hosts.py [--ranks-a-host 1] [--patience 1]
 
 Needs root, or user namespaces that anyone may make; iproute2; for the slow links the kernel's tbf. It works in
 namespaces of its own, which end with it. Exit code 77, and why, where they cannot be made.
@@ -84,8 +84,8 @@ def slow_link(rate):
 
 
 class Hosts:
-    def __init__(self, folder, ranks_a_host):
-        self.folder, self.ranks_a_host = folder, ranks_a_host
+    def __init__(self, folder, ranks_a_host, patience):
+        self.folder, self.ranks_a_host, self.patience = folder, ranks_a_host, patience
         self.size = 2 * ranks_a_host
 
     def start(self, name):
@@ -105,7 +105,7 @@ class Hosts:
     def on_its_way(self, name):
         ranks = self.start(name)
         metrics = self.folder / name / "metrics.jsonl"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * self.patience
         while not metrics.exists() or metrics.read_text().count('"train"') < 4:
             if not ranks.running() or time.monotonic() > deadline:
                 ranks.end()
@@ -114,6 +114,7 @@ class Hosts:
         return ranks
 
     def all_end(self, name, ranks, seconds):
+        seconds *= self.patience
         began = time.monotonic()
         in_time = ranks.wait(seconds)
         took = time.monotonic() - began
@@ -146,7 +147,7 @@ def scenarios(hosts, expected):
 
     ranks = hosts.on_its_way("stopped")
     ranks.signal(signal.SIGTERM, [hosts.size - 1])
-    if not ranks.wait(60) or any(code != STOPPED for code in ranks.codes()):
+    if not ranks.wait(60 * hosts.patience) or any(code != STOPPED for code in ranks.codes()):
         ranks.end()
         fail(f"stopped: expected all ranks to end with code {STOPPED}", ranks)
     print("a signal to a rank of the other host: all saved and stopped", flush=True)
@@ -155,13 +156,14 @@ def scenarios(hosts, expected):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks-a-host", type=int, default=1)
+    parser.add_argument("--patience", type=float, default=1, help="times as long for all that has a time, on busy machines")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.inside:
         enter_namespaces()
     make_hosts()
     with tempfile.TemporaryDirectory() as name:
-        hosts = Hosts(Path(name), arguments.ranks_a_host)
+        hosts = Hosts(Path(name), arguments.ranks_a_host, arguments.patience)
         make_data(hosts.folder)
         alone = Ranks(hosts.folder, write_config(hosts.folder, "alone", STEPS), hosts.size)
         if not alone.wait(300) or any(alone.codes()):
