@@ -76,7 +76,9 @@ std::vector<CopyMode> modes_of(const ModelConfig& config) {
 }
 
 DecoderOptions options_of(const Arm& arm, int64_t sequences = 1, int64_t chunk = 512) {
-  DecoderOptions options{sequences, chunk, {}};
+  DecoderOptions options;
+  options.sequences = sequences;
+  options.prefill_chunk = chunk;
   if (arm.documents) options.document_end = kEnd;
   return options;
 }

@@ -35,6 +35,12 @@ std::vector<int64_t> made_up_ids(int64_t count, int64_t vocab_size, uint64_t see
   return ids;
 }
 
+DecoderOptions options_of(const DecodeArguments& arguments) {
+  DecoderOptions options;
+  options.sequences = arguments.batch;
+  return options;
+}
+
 // Sequences of one context length, kept from round to round.
 class Context {
  public:
@@ -42,7 +48,7 @@ class Context {
       : model_(model),
         arguments_(arguments),
         length_(length),
-        decoder_(model, {arguments.batch, 512, {}}),
+        decoder_(model, options_of(arguments)),
         last_(static_cast<size_t>(arguments.batch), 0) {
     decoder_.reserve(length + arguments.rounds * arguments.tokens);
     std::vector<NewTokens> prompts;
