@@ -192,7 +192,7 @@ TEST_F(MetricsTest, AFullDiskLeavesNoHalfLine) {
 
 TEST_F(MetricsTest, ReadersPassOverWhatTheyDoNotKnow) {
   write_text(
-      "{\"kind\":\"task\",\"step\":1,\"accuracy\":0.5}\n\n"
+      "{\"kind\":\"later\",\"step\":1,\"accuracy\":0.5}\n\n"
       "{\"kind\":\"validation\",\"step\":1,\"tokens\":2,\"loss\":3,\"perplexity\":4,"
       "\"counted_tokens\":5,\"later\":[1]}\r\n{\"kind\":\"nonfinite\",\"step\":7,\"windows\":[]}"
       "\n");
@@ -202,6 +202,24 @@ TEST_F(MetricsTest, ReadersPassOverWhatTheyDoNotKnow) {
   EXPECT_FALSE(metrics.validation.at(0).copy);
   EXPECT_THAT(metrics.nonfinite_steps, ::testing::ElementsAre(7));
   EXPECT_THAT(metrics.warnings, IsEmpty());
+}
+
+TEST_F(MetricsTest, TasksAreReadAsWritten) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  {
+    MetricsWriter writer(dir_.path(), -1);
+    writer.write(TaskRecord{5, 640, "recall --pairs 4", {{"accuracy", 0.1}, {"loss", infinity}}});
+  }
+  const Metrics metrics = read_metrics(dir_.path());
+  ASSERT_EQ(metrics.tasks.size(), 1);
+  EXPECT_EQ(metrics.tasks[0].step, 5);
+  EXPECT_EQ(metrics.tasks[0].tokens, 640);
+  EXPECT_EQ(metrics.tasks[0].task, "recall --pairs 4");
+  EXPECT_THAT(metrics.tasks[0].numbers, ::testing::ElementsAre(::testing::Pair("accuracy", 0.1),
+                                                               ::testing::Pair("loss", infinity)));
+  write_text(
+      "{\"kind\":\"task\",\"step\":1,\"tokens\":2,\"task\":\"x\",\"numbers\":{\"a\":\"b\"}}\n");
+  EXPECT_THROW(read_metrics(dir_.path()), Error);
 }
 
 TEST_F(MetricsTest, ATornLastLineIsAWarning) {

@@ -7,6 +7,7 @@
 
 #include "cplm/base.h"
 #include "support/ranks.h"
+#include "support/tokenizer_file.h"
 #include "support/training_folder.h"
 
 namespace cplm::test {
@@ -24,8 +25,13 @@ std::vector<json> task_lines(const TrainingFolder& folder, const std::string& ru
   return lines;
 }
 
-TEST(TrainTasks, AreLoggedAtEveryValidationAndTheEnd) {
-  const TrainingFolder folder;
+class TrainTasks : public testing::Test {
+ protected:
+  TrainTasks() { write_file_atomic(folder / "data/tokenizer.json", byte_tokenizer_json()); }
+  TrainingFolder folder;
+};
+
+TEST_F(TrainTasks, AreLoggedAtEveryValidationAndTheEnd) {
   const ProcessResult trained = folder.train("run", kOverrides);
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_THAT(trained.err, HasSubstr(kTask + ":  loss "));
@@ -43,24 +49,21 @@ TEST(TrainTasks, AreLoggedAtEveryValidationAndTheEnd) {
   EXPECT_EQ(lines.back()["numbers"]["loss"], told["subjects"][0]["modes"]["natural"]["loss"]);
 }
 
-TEST(TrainTasks, ChangeNothingOfTheTraining) {
-  const TrainingFolder folder;
+TEST_F(TrainTasks, ChangeNothingOfTheTraining) {
   ASSERT_EQ(folder.train("with", kOverrides).exit_code, 0);
   ASSERT_EQ(folder.train("without", {"validation.every=15"}).exit_code, 0);
   EXPECT_EQ(folder.weights("with"), folder.weights("without"));
   EXPECT_EQ(folder.metrics("with", "validation"), folder.metrics("without", "validation"));
 }
 
-TEST(TrainTasks, ResumedRunsHoldEachOnce) {
-  const TrainingFolder folder;
+TEST_F(TrainTasks, ResumedRunsHoldEachOnce) {
   ASSERT_EQ(folder.train("straight", kOverrides).exit_code, 0);
   ASSERT_EQ(folder.train("resumed", kOverrides, {"--stop-after", "17"}).exit_code, 75);
   ASSERT_EQ(folder.train("resumed", kOverrides).exit_code, 0);
   EXPECT_EQ(task_lines(folder, "straight"), task_lines(folder, "resumed"));
 }
 
-TEST(TrainTasks, TheFirstRankMeasures) {
-  const TrainingFolder folder;
+TEST_F(TrainTasks, TheFirstRankMeasures) {
   ASSERT_EQ(folder.train("one", kOverrides).exit_code, 0);
   ProcessOptions options;
   options.arguments = {"train", "config.yaml", "--set", "run.dir=two"};
@@ -79,8 +82,7 @@ TEST(TrainTasks, TheFirstRankMeasures) {
   }
 }
 
-TEST(TrainTasks, AreCompared) {
-  const TrainingFolder folder;
+TEST_F(TrainTasks, AreCompared) {
   ASSERT_EQ(folder.train("a", kOverrides).exit_code, 0);
   ASSERT_EQ(folder.train("b", {"validation.every=15", "run.name=b"}).exit_code, 0);
   const ProcessResult compared = folder.cplm({"compare", "a", "b", "--out", "out"});
@@ -88,7 +90,7 @@ TEST(TrainTasks, AreCompared) {
   EXPECT_THAT(compared.out, HasSubstr("Evaluations during training"));
   EXPECT_THAT(compared.out, HasSubstr(kTask));
   const json told = json::parse(read_file(folder / "out/compare.json"));
-  const json& curve = told["arms"][0]["tasks"][0];
+  const json& curve = told["arms"][0]["tasks"][1];
   EXPECT_EQ(curve["task"], kTask);
   EXPECT_EQ(curve["number"], "loss");
   EXPECT_EQ(curve["curve"].size(), 3);
