@@ -48,5 +48,25 @@ TEST(CliBench, LoaderTakesGivenShards) {
   EXPECT_EQ(folder.cplm({"bench", "loader", "--data", "none/*.h5"}).exit_code, 3);
 }
 
+TEST(CliBench, EvalTellsWhatItRanAndItsShares) {
+  const TrainingFolder folder;
+  const ProcessResult result =
+      folder.cplm({"bench", "eval", "config.yaml", "--batch", "3", "--passes", "2", "--warmup", "0",
+                   "--profile", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["sequences"], 3);
+  EXPECT_EQ(report["sequence_length"], 16);
+  double named = 0;
+  for (const char* part : {"backbone", "lm head", "cp head", "rest"}) {
+    EXPECT_GT(report["share"][part].get<double>(), 0) << part;
+    named += report["share"][part].get<double>();
+  }
+  EXPECT_NEAR(named, 1, 1e-9);
+  EXPECT_GT(report["products_and_attention"].get<double>(), 0);
+  EXPECT_LT(report["products_and_attention"].get<double>(), 1);
+  EXPECT_EQ(folder.cplm({"bench", "eval", "none.yaml"}).exit_code, 2);
+}
+
 }  // namespace
 }  // namespace cplm::test

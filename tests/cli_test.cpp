@@ -25,6 +25,7 @@ using testing::StartsWith;
 const std::vector<Texts> kCommands = {{},
                                       {"bench"},
                                       {"bench", "step"},
+                                      {"bench", "eval"},
                                       {"bench", "decode"},
                                       {"check"},
                                       {"train"},

@@ -62,6 +62,11 @@ def new_figure(width=8, height=5, **arguments):
     return pyplot.subplots(figsize=(width, height), layout="constrained", **arguments)
 
 
+def new_mosaic(rows, width=8, height=5):
+    """Panels by name; rows: lists of names, one that is repeated spans its places."""
+    return pyplot.subplot_mosaic(rows, figsize=(width, height), layout="constrained")
+
+
 def save(figure, folder, name, kind, **options):
     """Under its name only when whole."""
     path = os.path.join(folder, f"{name}.{kind}")

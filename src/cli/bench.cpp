@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdio>
 
+#include "cli/bench_passes.h"
 #include "cli/commands.h"
 
 namespace cplm {
@@ -98,6 +99,7 @@ void add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Timings on this machine");
   bench->require_subcommand(1);
   add_bench_step(*bench);
+  add_bench_eval(*bench);
   add_bench_ops(*bench);
   add_bench_loader(*bench);
   add_bench_decode(*bench);

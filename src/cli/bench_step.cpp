@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cli/bench.h"
-#include "cplm/base.h"
+#include "cli/bench_passes.h"
 #include "cplm/plan.h"
 #include "cplm/profile.h"
 #include "cplm/train.h"
@@ -20,45 +19,6 @@ struct StepArguments {
   int64_t steps = 10, warmup = 2;
   bool json = false, profile = false;
 };
-
-// Tokens of a skewed distribution, so that some targets occur in their context as in text.
-TokenBatch made_up_batch(const Config& config, uint64_t seed) {
-  TokenBatch batch = TokenBatch::sized(config.batch_sequences(), config.data.sequence_length);
-  for (size_t i = 0; i < batch.tokens.size(); ++i) {
-    const double unit =
-        static_cast<double>(mix64(seed * 0x9e3779b97f4a7c15ULL + i) >> 11) * 0x1.0p-53;
-    const double skewed = unit * unit * unit;
-    batch.tokens[i] = static_cast<int32_t>(skewed * static_cast<double>(config.model.vocab_size));
-  }
-  std::fill(batch.target_counted.begin(), batch.target_counted.end(), uint8_t{1});
-  batch.counted_targets = static_cast<int64_t>(batch.target_counted.size());
-  return batch;
-}
-
-// A line "Name:  123 kB" of /proc/self/status, in MiB.
-double status_mb(const std::string& name) {
-  const std::string text = read_file("/proc/self/status");
-  const size_t at = text.find(name + ":");
-  CPLM_CHECK(at != std::string::npos, "/proc/self/status: no line ", name);
-  return std::stod(text.substr(at + name.size() + 1)) / 1024.0;
-}
-
-// Shares of the steps' time by part, and how many times the matrix products and attention it is.
-BenchJson profile_report(const profile::Profile& profile, double total_seconds) {
-  BenchJson report;
-  double named = 0, heavy = 0;
-  for (const auto& [name, seconds] : profile.parts) {
-    report["share"][name] = seconds / total_seconds;
-    named += seconds;
-  }
-  report["share"]["rest"] = 1 - named / total_seconds;
-  for (const auto& [name, seconds] : profile.kinds) {
-    report["share_by_kind"][name] = seconds / total_seconds;
-    heavy += seconds;
-  }
-  report["step_over_products_and_attention"] = total_seconds / heavy;
-  return report;
-}
 
 BenchJson bench_step(const Config& config, const StepArguments& arguments) {
   c10::InferenceMode inference;
@@ -78,7 +38,8 @@ BenchJson bench_step(const Config& config, const StepArguments& arguments) {
   double loss = 0, total = 0;
   for (int64_t i = 0; i < arguments.warmup + arguments.steps; ++i) {
     if (arguments.profile && i == arguments.warmup) profile::start(device_synchronizer(device));
-    const TokenBatch batch = made_up_batch(config, static_cast<uint64_t>(i));
+    const TokenBatch batch =
+        made_up_batch(config.batch_sequences(), config, static_cast<uint64_t>(i));
     const auto start = std::chrono::steady_clock::now();
     const at::Tensor numbers =
         train_step(model, optimizer, batch, config.optimizer.lr * 0.01, options, blocked)
@@ -103,7 +64,11 @@ BenchJson bench_step(const Config& config, const StepArguments& arguments) {
                    {"resident_peak_mb", status_mb("VmHWM")},
                    {"step_memory_mb", status_mb("VmHWM") - before_mb},
                    {"last_loss", loss}};
-  if (arguments.profile) report.update(profile_report(profile::stop(), total));
+  if (arguments.profile) {
+    const profile::Profile profile = profile::stop();
+    report.update(profile_report(profile, total));
+    report["step_over_products_and_attention"] = 1 / report["products_and_attention"].get<double>();
+  }
   return report;
 }
 

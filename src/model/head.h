@@ -16,6 +16,8 @@ class Head {
   virtual at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input,
                                       double target_weight, const at::Tensor& dh) = 0;
   virtual PositionScores score(const at::Tensor& h, const ModelInput& input) = 0;
+  // ops::cp_copy_distance of every position, [B, T]; undefined for a head without copying.
+  virtual at::Tensor copy_distance(const at::Tensor& h, const ModelInput& input) = 0;
   virtual at::Tensor distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,
                                   int64_t begin, int64_t end, CopyMode mode) = 0;
   // Decoding: an empty cache, null for a head that needs none.

@@ -15,6 +15,7 @@
 #include "cplm/profile.h"
 #include "model/copy_cache.h"
 #include "model/head.h"
+#include "ops/copy_distance.h"
 #include "ops/matmul.h"
 
 namespace cplm {
@@ -50,6 +51,10 @@ class CopyHead : public Head {
   at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input, double target_weight,
                               const at::Tensor& dh) override;
   PositionScores score(const at::Tensor& h, const ModelInput& input) override;
+  at::Tensor copy_distance(const at::Tensor& h, const ModelInput& input) override {
+    const profile::Section section(profile::Axis::kPart, "cp head");
+    return ops::cp_copy_distance(score_input(project(h), input));
+  }
   at::Tensor distribution(const at::Tensor& h, const ModelInput& input, int64_t sequence,
                           int64_t begin, int64_t end, CopyMode mode) override;
   std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
@@ -214,9 +219,11 @@ at::Tensor CopyHead::forward_backward(const at::Tensor& h, const ModelInput& inp
 }
 
 PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
+  std::optional<profile::Section> section(std::in_place, profile::Axis::kPart, "cp head");
   const at::Tensor rows_h = flat_rows(h), targets = input.targets.reshape(-1);
   const CopyProjection p = project(h);
   const ops::CpScores scores = ops::cp_score(score_input(p, input), options_.ops);
+  section.emplace(profile::Axis::kPart, "lm head");
   const ops::VocabRows rows = ops::linear_cross_entropy(lm_input(h, input), options_.ops);
   const ops::MixtureInput mixture{rows.vocab_lse,
                                   rows.target_logit,

@@ -25,12 +25,15 @@ class VanillaHead : public Head {
   }
 
   PositionScores score(const at::Tensor& h, const ModelInput& input) override {
+    const profile::Section section(profile::Axis::kPart, "lm head");
     const ops::VocabRows rows = ops::linear_cross_entropy(lm_input(h, input), options_.ops);
     const at::Tensor log_prob =
         select(input.targets.reshape(-1).ge(0), rows.target_logit.sub(rows.vocab_lse))
             .view(input.targets.sizes());
     return {{log_prob, log_prob, {}, {}, {}}, {}};
   }
+
+  at::Tensor copy_distance(const at::Tensor&, const ModelInput&) override { return {}; }
 
   at::Tensor distribution(const at::Tensor& h, const ModelInput&, int64_t sequence, int64_t begin,
                           int64_t end, CopyMode mode) override {

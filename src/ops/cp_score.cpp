@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "cplm/base.h"
+#include "ops/copy_distance.h"
 #include "ops/matmul.h"
 
 namespace cplm::ops {
@@ -117,6 +118,14 @@ at::Tensor fused_backward(const Backend& rows, const CpScoreInput& in, const Cop
   return ds;
 }
 
+// t - j of the tile's rows and keys, [rows, keys] in the accumulation dtype.
+at::Tensor tile_distances(const CpScoreInput& in, const CopyTile& tile) {
+  const auto options = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
+  return at::arange(tile.begin, tile.end, options)
+      .unsqueeze(1)
+      .sub(at::arange(tile.key_begin, tile.end, options).unsqueeze(0));
+}
+
 void check_vectors(const CpScoreInput& in) {
   CPLM_CHECK(in.q.dim() == 3 && in.q.sizes() == in.k.sizes(),
              "[ops.cp_score] expected q and k of one shape [B, T, D], got ", in.q.sizes(), " and ",
@@ -188,6 +197,17 @@ at::Tensor cp_scores_of_rows(const CpScoreInput& in, int64_t sequence, int64_t b
       "[ops.cp_scores_of_rows] expected rows of q ", in.q.sizes(), ", got rows [", begin, ", ", end,
       ") of sequence ", sequence);
   return tile_products(in, {sequence, 1, begin, end, 0}).mul_(scale_of(in)).select(0, 0);
+}
+
+at::Tensor cp_copy_distance(const CpScoreInput& in) {
+  check_input(in);
+  at::Tensor out =
+      at::empty(in.ids.sizes(), in.q.options().dtype(accumulation_dtype(in.q.scalar_type())));
+  for_each_tile(in, [&](const CopyTile& tile) {
+    const at::Tensor weights = tile_scores(in, tile).softmax(-1);
+    rows_in(out, tile).copy_(weights.mul(tile_distances(in, tile)).sum(-1));
+  });
+  return out;
 }
 
 }  // namespace cplm::ops

@@ -20,9 +20,10 @@ DocumentSet::DocumentSet(const std::vector<std::string>& patterns, const Options
     : shards_(WindowSet(patterns, 1, WindowSet::ShortWindows::kKeep).shards()) {
   find(options);
   if (places_.empty()) {
-    throw Error(str("no document of ", options.least_tokens, " or more tokens in ", shards_.size(),
-                    " shard(s) from ", shards_.front().path.string(), " on"),
-                ExitCode::kBadData);
+    throw Error(
+        str("no document of ", options.least_tokens, " or more tokens in ", shards_.size(),
+            " shard(s) from ", shards_.front().path.string(), " on; the longest has ", longest_),
+        ExitCode::kBadData);
   }
 }
 
@@ -35,6 +36,7 @@ void DocumentSet::find(const Options& options) {
       const std::vector<int64_t> offsets = reader.read_document_offsets(first, count + 1);
       for (size_t d = 0; d + 1 < offsets.size(); ++d) {
         const int64_t tokens = offsets[d + 1] - offsets[d];
+        longest_ = std::max(longest_, tokens);
         if (tokens < options.least_tokens) continue;
         const int64_t most = options.most_tokens > 0 ? options.most_tokens : tokens;
         places_.push_back({i, offsets[d], std::min(tokens, most)});

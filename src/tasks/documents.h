@@ -30,6 +30,8 @@ class DocumentSet {
   int64_t size() const { return static_cast<int64_t>(places_.size()); }
   const std::vector<ShardInfo>& shards() const { return shards_; }
   int64_t tokens(int64_t index) const;  // of a document, as cut
+  // Tokens of the longest document that was looked at: all were where fewer than asked are found.
+  int64_t longest() const { return longest_; }
   Document read(int64_t index) const;
   // Documents [begin, end) side by side: each token but the last an input, each but the first a
   // target, padded behind to the longest.
@@ -43,6 +45,7 @@ class DocumentSet {
   void find(const Options& options);
   std::vector<ShardInfo> shards_;
   std::vector<Place> places_;
+  int64_t longest_ = 0;
 };
 
 }  // namespace cplm

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <span>
 
+#include "cplm/base.h"
 #include "cplm/eval.h"
 #include "tasks/documents.h"
 
@@ -27,8 +28,10 @@ int64_t counted_bytes(std::span<const int32_t> ids, std::span<const uint8_t> cou
 
 class PackedWindows : public ScoredUnits {
  public:
-  PackedWindows(const std::vector<std::string>& patterns, int64_t context, int64_t sequences)
-      : windows_(patterns, context, WindowSet::ShortWindows::kKeep),
+  using ShortWindows = WindowSet::ShortWindows;
+  PackedWindows(const std::vector<std::string>& patterns, int64_t context, int64_t sequences,
+                ShortWindows short_windows)
+      : windows_(patterns, context, short_windows),
         size_(sequences > 0 ? std::min(sequences, windows_.size()) : windows_.size()) {}
   int64_t size() const override { return size_; }
   const std::vector<ShardInfo>& shards() const override { return windows_.shards(); }
@@ -57,8 +60,9 @@ class PackedWindows : public ScoredUnits {
 
 class SingleDocuments : public ScoredUnits {
  public:
-  SingleDocuments(const std::vector<std::string>& patterns, int64_t context, int64_t sequences)
-      : documents_(patterns, {.most_tokens = context + 1, .documents = sequences}) {}
+  SingleDocuments(const std::vector<std::string>& patterns, const DocumentSet::Options& options)
+      : documents_(patterns, options) {}
+  int64_t longest() const { return documents_.longest(); }
   int64_t size() const override { return documents_.size(); }
   const std::vector<ShardInfo>& shards() const override { return documents_.shards(); }
   ModelInput input(int64_t begin, int64_t end, const Subject&, at::Device device) const override {
@@ -78,12 +82,39 @@ class SingleDocuments : public ScoredUnits {
 
 std::unique_ptr<ScoredUnits> packed_windows(const std::vector<std::string>& patterns,
                                             int64_t context, int64_t count) {
-  return std::make_unique<PackedWindows>(patterns, context, count);
+  return std::make_unique<PackedWindows>(patterns, context, count, WindowSet::ShortWindows::kKeep);
 }
 
 std::unique_ptr<ScoredUnits> single_documents(const std::vector<std::string>& patterns,
                                               int64_t context, int64_t count) {
-  return std::make_unique<SingleDocuments>(patterns, context, count);
+  return std::make_unique<SingleDocuments>(
+      patterns, DocumentSet::Options{.most_tokens = context + 1, .documents = count});
+}
+
+std::unique_ptr<ScoredUnits> full_windows(const std::vector<std::string>& patterns, int64_t length,
+                                          int64_t count) {
+  auto windows =
+      std::make_unique<PackedWindows>(patterns, length, count, WindowSet::ShortWindows::kDrop);
+  if (windows->size() < count) {
+    throw Error(str("expected ", count, " windows of ", length, " targets, and the shards have ",
+                    windows->size()),
+                ExitCode::kBadData);
+  }
+  return windows;
+}
+
+std::unique_ptr<ScoredUnits> long_documents(const std::vector<std::string>& patterns,
+                                            int64_t length, int64_t count) {
+  auto documents = std::make_unique<SingleDocuments>(
+      patterns, DocumentSet::Options{
+                    .least_tokens = length + 1, .most_tokens = length + 1, .documents = count});
+  if (documents->size() < count) {
+    throw Error(str("expected ", count, " documents of ", length + 1,
+                    " or more tokens, and the shards have ", documents->size(),
+                    "; the longest has ", documents->longest()),
+                ExitCode::kBadData);
+  }
+  return documents;
 }
 
 }  // namespace cplm

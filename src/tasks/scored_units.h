@@ -1,4 +1,4 @@
-// What perplexity is measured on: windows as in training, or documents by themselves.
+// What losses are measured on: windows as in training, or documents by themselves.
 #pragma once
 
 #include <memory>
@@ -27,5 +27,11 @@ std::unique_ptr<ScoredUnits> packed_windows(const std::vector<std::string>& patt
                                             int64_t context, int64_t count);
 std::unique_ptr<ScoredUnits> single_documents(const std::vector<std::string>& patterns,
                                               int64_t context, int64_t count);
+// The same without short ones: every unit has `length` targets. Error(kBadData) where there are
+// fewer than `count`, or none.
+std::unique_ptr<ScoredUnits> full_windows(const std::vector<std::string>& patterns, int64_t length,
+                                          int64_t count);
+std::unique_ptr<ScoredUnits> long_documents(const std::vector<std::string>& patterns,
+                                            int64_t length, int64_t count);
 
 }  // namespace cplm

@@ -11,6 +11,18 @@
 namespace cplm {
 namespace {
 
+constexpr const char* kLongContextNotes =
+    R"(Documents of at least length + 1 tokens; the first `length` predicted in one forward, without a
+stride. By position, averaged over documents: loss, and of a CPLM the copy gate c, the sink s, the
+copied weight c (1 - s) and the mean copy distance, sum over i of alpha_i (t - i) / (1 - s). Buckets
+double from 1,024 on; the last 1,024 positions (less where the length is under 16,384) stand apart:
+"perplexity at 16k". Full layers read beyond their training by --yarn; sliding ones need nothing.
+
+Examples:
+  cplm eval long-context runs/sliding-cplm --data "data/long/*.h5" --documents 100 --out results
+  cplm eval long-context runs/vanilla runs/cplm --length 4096 --packed --documents 32
+)";
+
 constexpr const char* kPerplexityNotes =
     R"(Loss is the mean of -log P(target), in nats a token, over the counted targets; perplexity its exp.
 Modes: natural is the model's P, no_copy the LM head alone, force_copy the Copy-Paste head alone,
@@ -23,12 +35,27 @@ Examples:
   cplm eval perplexity runs/cplm --data "data/books/*.h5" --context 4096 --per-document
 )";
 
+constexpr const char* kRequestsNotes =
+    R"(One JSON object a line: {"context": TEXT, "choices": [TEXT, ...], "gold": 0}, or {"context": TEXT,
+"continuation": TEXT}; lists of token ids in place of texts for models without tokenizer. acc: the
+choice of the greatest log P is right; acc_norm: of the greatest log P a byte. Texts are divided
+into tokens, and cut from the left, as by lm-eval. docs/evaluate.md has the whole format.
+
+Examples:
+  cplm eval requests runs/vanilla runs/cplm --requests arc_easy.jsonl --out results
+  cplm eval requests runs/cplm --requests lambada.jsonl --mode natural --mode no_copy
+)";
+
 }  // namespace
 
 const std::vector<TaskKind>& task_kinds() {
   static const std::vector<TaskKind> kinds = {
+      {"long-context", "Loss, gates and copy distance by position in long documents",
+       kLongContextNotes, make_long_context},
       {"perplexity", "Loss, perplexity and bits per byte in the three modes", kPerplexityNotes,
        make_perplexity},
+      {"requests", "Continuations of contexts: log P, and multiple-choice accuracies",
+       kRequestsNotes, make_requests},
   };
   return kinds;
 }

@@ -7,6 +7,8 @@
 
 namespace cplm {
 
+std::unique_ptr<Task> make_long_context();
 std::unique_ptr<Task> make_perplexity();
+std::unique_ptr<Task> make_requests();
 
 }  // namespace cplm

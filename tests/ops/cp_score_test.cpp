@@ -6,6 +6,7 @@
 
 #include "cplm/base.h"
 #include "cplm/ops.h"
+#include "ops/copy_distance.h"
 #include "reference/paper.h"
 #include "support/compare.h"
 #include "support/finite_difference.h"
@@ -277,6 +278,35 @@ TEST_P(CpScore, ScoresOfRowsAreThoseOfTheReference) {
   EXPECT_EQ(ops::cp_scores_of_rows(input, 0, 4, 4).numel(), 0);
   EXPECT_THROW(ops::cp_scores_of_rows(input, 2, 0, 1), Error);
   EXPECT_THROW(ops::cp_scores_of_rows(input, 0, 3, 20), Error);
+}
+
+TEST_P(CpScore, MeanDistancesAreThoseOfTheReferenceInEveryTile) {
+  for (const bool include_current : {true, false}) {
+    for (const size_t positions : {1, 2, 33, 130}) {
+      const Problem p{.positions = positions,
+                      .width = 5,
+                      .include_current = include_current,
+                      .documents = positions == 33};
+      const Inputs in = make_inputs(p, GetParam());
+      std::vector<double> want;
+      for (size_t b = 0; b < p.batch; ++b) {
+        const Matrix scores = dense_scores(p, in, b);
+        for (size_t t = 0; t < positions; ++t) {
+          double weights = 0, sum = 0;
+          for (size_t j = 0; j <= t; ++j) {
+            weights += std::exp(scores.at(t, j));
+            sum += std::exp(scores.at(t, j)) * static_cast<double>(t - j);
+          }
+          want.push_back(weights > 0 ? sum / weights : -1);
+        }
+      }
+      for (const int64_t block_rows : {0, 7}) {
+        const auto input = op_input(p, in, GetParam(), block_rows);
+        const at::Tensor got = ops::cp_copy_distance(input);
+        EXPECT_TRUE(close(values(got.nan_to_num(-1)), want, GetParam().score)) << text(p);
+      }
+    }
+  }
 }
 
 TEST_P(CpScore, TakesABatchOfNoRowsAndRefusesShapesThatDoNotFit) {

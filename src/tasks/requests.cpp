@@ -1,0 +1,94 @@
+// cplm eval requests: log-probabilities of continuations after contexts, and the accuracies of
+// multiple choice that follow, from files of requests.
+#include <CLI/App.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cplm/base.h"
+#include "tasks/arguments.h"
+#include "tasks/request_report.h"
+#include "tasks/task_list.h"
+
+namespace cplm {
+namespace {
+
+class Requests : public Task {
+ public:
+  void add_arguments(CLI::App& command) override;
+  TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
+
+ private:
+  std::vector<CopyMode> modes() const;
+  Json description(const std::vector<RequestFile>& files, int64_t context) const;
+
+  std::vector<std::string> paths_, modes_ = {"natural"};
+  int64_t context_ = 0, batch_ = 8;
+};
+
+void Requests::add_arguments(CLI::App& command) {
+  command.add_option("--requests", paths_, "Files of requests, one JSON object a line")->required();
+  command.add_option("--mode", modes_, "natural, no_copy, force_copy; any number of them")
+      ->check(CLI::IsMember({"natural", "no_copy", "force_copy"}))
+      ->capture_default_str();
+  command
+      .add_option("--context", context_,
+                  "Tokens that are read at most, the last ones; 0: as in training")
+      ->check(whole_from(0))
+      ->capture_default_str();
+  command.add_option("--batch", batch_, "Requests at once")
+      ->check(whole_from(1))
+      ->capture_default_str();
+}
+
+// In one order, each once.
+std::vector<CopyMode> Requests::modes() const {
+  const std::set<std::string> asked(modes_.begin(), modes_.end());
+  std::vector<CopyMode> modes;
+  for (const CopyMode mode : {CopyMode::kNatural, CopyMode::kNoCopy, CopyMode::kForceCopy}) {
+    if (asked.count(name_of(mode)) > 0) modes.push_back(mode);
+  }
+  return modes;
+}
+
+Json Requests::description(const std::vector<RequestFile>& files, int64_t context) const {
+  Json data = {{"context", context}, {"files", Json::array()}};
+  for (const RequestFile& file : files) {
+    data["files"].push_back({{"name", file.name}, {"sha256", file.sha256}});
+  }
+  return data;
+}
+
+TaskResult Requests::run(const std::vector<Subject>& subjects, TaskRun& run) {
+  const std::vector<RequestFile> files = read_request_files(paths_);
+  const int64_t context = common_context(context_, subjects);
+  Json all = {{"format", "cplm-eval-requests-1"}, {"data", description(files, context)}};
+  std::vector<ScoredRequests> scored;
+  Json tokenizers = Json::array();
+  int64_t pieces = 0;
+  for (const Subject& subject : subjects) {
+    scored.push_back(
+        {modes_of(subject, modes()),
+         tokenize(files, subject.tokenizer, {context, subject.config.model.vocab_size}),
+         {}});
+    tokenizers.push_back(subject.tokenizer.empty() ? "" : sha256_file(subject.tokenizer));
+    pieces += num_request_pieces(static_cast<int64_t>(scored.back().tokens.size()), batch_);
+  }
+  run.begin(str(json_text(all), " ", join(modes_, ","), " ", batch_, " ", tokenizers.dump()),
+            pieces);
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    scored[i].scores = score_requests(subjects[i], scored[i].tokens, scored[i].modes, batch_, run);
+  }
+  all["subjects"] = Json::array();
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    all["subjects"].push_back(requests_json(subjects[i], files, scored[i], scored.front()));
+  }
+  TaskResult result = requests_result(all);
+  result.csv = requests_csv(subjects, files, scored);
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<Task> make_requests() { return std::make_unique<Requests>(); }
+
+}  // namespace cplm
