@@ -21,9 +21,11 @@ constexpr int64_t kMostPieces = 64;
 class LongContext : public Task {
  public:
   void add_arguments(CLI::App& command) override;
+  void check(const std::vector<Subject>& subjects) const override { open_units(subjects); }
   TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
 
  private:
+  std::unique_ptr<ScoredUnits> open_units(const std::vector<Subject>& subjects) const;
   PositionSums measure(const Subject& subject, const ScoredUnits& units, const PositionPlan& plan,
                        TaskRun& run) const;
 
@@ -82,12 +84,16 @@ PositionSums LongContext::measure(const Subject& subject, const ScoredUnits& uni
   return sums;
 }
 
-TaskResult LongContext::run(const std::vector<Subject>& subjects, TaskRun& run) {
+std::unique_ptr<ScoredUnits> LongContext::open_units(const std::vector<Subject>& subjects) const {
   const std::vector<std::string> patterns = data_patterns(data_, subjects);
-  const std::unique_ptr<ScoredUnits> units = packed_
-                                                 ? full_windows(patterns, length_, documents_)
-                                                 : long_documents(patterns, length_, documents_);
+  std::unique_ptr<ScoredUnits> units = packed_ ? full_windows(patterns, length_, documents_)
+                                               : long_documents(patterns, length_, documents_);
   check_same_tokens(units->shards(), subjects);
+  return units;
+}
+
+TaskResult LongContext::run(const std::vector<Subject>& subjects, TaskRun& run) {
+  const std::unique_ptr<ScoredUnits> units = open_units(subjects);
   const PositionPlan plan(length_, smooth_);
   Json all = {{"format", "cplm-eval-long-context-1"},
               {"data",

@@ -15,9 +15,14 @@ namespace {
 class Requests : public Task {
  public:
   void add_arguments(CLI::App& command) override;
+  void check(const std::vector<Subject>& subjects) const override {
+    tokenize_all(read_request_files(paths_), subjects);
+  }
   TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
 
  private:
+  std::vector<ScoredRequests> tokenize_all(const std::vector<RequestFile>& files,
+                                           const std::vector<Subject>& subjects) const;
   std::vector<CopyMode> modes() const;
   Json description(const std::vector<RequestFile>& files, int64_t context) const;
 
@@ -58,20 +63,31 @@ Json Requests::description(const std::vector<RequestFile>& files, int64_t contex
   return data;
 }
 
+// Without scores yet.
+std::vector<ScoredRequests> Requests::tokenize_all(const std::vector<RequestFile>& files,
+                                                   const std::vector<Subject>& subjects) const {
+  const int64_t context = common_context(context_, subjects);
+  std::vector<ScoredRequests> requests;
+  for (const Subject& subject : subjects) {
+    requests.push_back(
+        {modes_of(subject, modes()),
+         tokenize(files, subject.tokenizer, {context, subject.config.model.vocab_size}),
+         {}});
+  }
+  return requests;
+}
+
 TaskResult Requests::run(const std::vector<Subject>& subjects, TaskRun& run) {
   const std::vector<RequestFile> files = read_request_files(paths_);
   const int64_t context = common_context(context_, subjects);
   Json all = {{"format", "cplm-eval-requests-1"}, {"data", description(files, context)}};
-  std::vector<ScoredRequests> scored;
+  std::vector<ScoredRequests> scored = tokenize_all(files, subjects);
   Json tokenizers = Json::array();
   int64_t pieces = 0;
-  for (const Subject& subject : subjects) {
-    scored.push_back(
-        {modes_of(subject, modes()),
-         tokenize(files, subject.tokenizer, {context, subject.config.model.vocab_size}),
-         {}});
-    tokenizers.push_back(subject.tokenizer.empty() ? "" : sha256_file(subject.tokenizer));
-    pieces += num_request_pieces(static_cast<int64_t>(scored.back().tokens.size()), batch_);
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    const std::filesystem::path& tokenizer = subjects[i].tokenizer;
+    tokenizers.push_back(tokenizer.empty() ? "" : sha256_file(tokenizer));
+    pieces += num_request_pieces(static_cast<int64_t>(scored[i].tokens.size()), batch_);
   }
   run.begin(str(json_text(all), " ", join(modes_, ","), " ", batch_, " ", tokenizers.dump()),
             pieces);
