@@ -73,11 +73,18 @@ class TaskRun {
 // The few numbers of a subject that stand for the whole: a training run logs them.
 using TaskSummary = std::vector<std::pair<std::string, double>>;
 
+// One more file of a result: its path in the folder, and what it holds, made when it is written.
+struct TaskFile {
+  std::string path;
+  std::function<std::string()> contents;
+};
+
 struct TaskResult {
   std::string json;                    // "format": "cplm-eval-TASK-1"
   std::string csv;                     // one row a number's place
   std::string table;                   // for a console
   std::vector<TaskSummary> summaries;  // by subject
+  std::vector<TaskFile> files = {};
 };
 
 class Task {
@@ -102,8 +109,8 @@ const std::vector<TaskKind>& task_kinds();
 // "recall --pairs 16": a task with its arguments, as `cplm eval` takes them. Error(kBadConfig).
 std::unique_ptr<Task> parse_task(const std::string& line);
 
-// Writes FOLDER/TASK.json, .csv and .txt (the table), and draws TASK.png and .svg from the JSON. Error(kFailed) when
-// only the pictures could not be drawn.
+// Writes FOLDER/TASK.json, .csv, .txt (the table) and the result's other files, and draws TASK.png
+// and .svg from the JSON. Error(kFailed) when only the pictures could not be drawn.
 void write_task_result(const TaskResult& result, const std::string& task,
                        const std::filesystem::path& folder);
 

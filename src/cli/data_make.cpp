@@ -1,4 +1,6 @@
 // cplm data make: synthetic sets for tests and studies.
+#include "cli/data_make.h"
+
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -48,24 +50,6 @@ struct Arguments {
   SyntheticOptions options;
   std::string counted = "all", repeat_length, distance;
 };
-
-// "128" or "16:128".
-std::optional<WholeRange> parse_range(const char* option, const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  const auto number = [&](std::string_view digits) {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size()) {
-      throw Error(str(option, ": expected a whole number, or two as FROM:TO, found ", text),
-                  ExitCode::kBadConfig);
-    }
-    return value;
-  };
-  const size_t colon = text.find(':');
-  const int64_t min = number(std::string_view(text).substr(0, colon));
-  return WholeRange{
-      min, colon == std::string::npos ? min : number(std::string_view(text).substr(colon + 1))};
-}
 
 void add_common_options(CLI::App* command, const std::shared_ptr<Arguments>& arguments) {
   SyntheticOptions& options = arguments->options;
@@ -121,8 +105,26 @@ CLI::App* add_kind(CLI::App* parent, const std::shared_ptr<Arguments>& arguments
 
 }  // namespace
 
+std::optional<WholeRange> parse_range(const char* option, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto number = [&](std::string_view digits) {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size()) {
+      throw Error(str(option, ": expected a whole number, or two as FROM:TO, found ", text),
+                  ExitCode::kBadConfig);
+    }
+    return value;
+  };
+  const size_t colon = text.find(':');
+  const int64_t min = number(std::string_view(text).substr(0, colon));
+  return WholeRange{
+      min, colon == std::string::npos ? min : number(std::string_view(text).substr(colon + 1))};
+}
+
 void add_data_make_command(CLI::App& data) {
-  CLI::App* parent = data.add_subcommand("make", "Synthetic shards, for tests and studies");
+  CLI::App* parent =
+      data.add_subcommand("make", "Synthetic shards and texts, for tests and studies");
   parent->require_subcommand(1);
 
   auto repeat = std::make_shared<Arguments>(SyntheticKind::kRepeat);
@@ -146,6 +148,7 @@ void add_data_make_command(CLI::App& data) {
   command = add_kind(parent, spamlang, "One symbol, again and again", kSpamlangHelp);
   command->add_option("--held-out", spamlang->options.held_out, "Symbols that training never shows")
       ->capture_default_str();
+  add_text_kinds(*parent);
 }
 
 }  // namespace cplm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/new_folder.h"
 #include "cplm/base.h"
 #include "cplm/data.h"
 #include "cplm/shard_tools.h"
@@ -135,44 +136,6 @@ class SetWriter {
   int64_t done_ = 0, total_ = 0;  // samples
 };
 
-// A folder that is only there while it is worked on.
-class FolderAside {
- public:
-  explicit FolderAside(fs::path path) : path_(std::move(path)) {
-    fs::remove_all(path_);  // what a kill left; its owner's lock is ours
-    make_folders(path_);
-  }
-  ~FolderAside() {
-    std::error_code ignored;  // the first error is the one to report
-    fs::remove_all(path_, ignored);
-  }
-  FolderAside(const FolderAside&) = delete;
-  FolderAside& operator=(const FolderAside&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-// Held while the folder is made, so that two calls do not make it at once.
-FileLock lock_beside(const fs::path& output) {
-  try {
-    make_folders(output.parent_path());
-    return FileLock(output.parent_path() / str(".", output.filename().string(), ".lock"));
-  } catch (const Error& error) {
-    throw Error(str("--output ", output.string(), ": ", error.what(), "; try another folder"),
-                error.code());
-  }
-}
-
-void require_unused(const fs::path& output) {
-  std::error_code error;
-  if (!fs::exists(output, error) || (fs::is_directory(output) && fs::is_empty(output))) return;
-  throw Error(str("--output ", output.string(),
-                  ": expected a new or an empty folder, found one with files in it; name another"),
-              ExitCode::kBadConfig);
-}
-
 }  // namespace
 
 std::string_view name_of(SyntheticKind kind) {
@@ -220,23 +183,9 @@ SyntheticOptions synthetic_defaults(SyntheticKind kind) {
 
 void make_synthetic(const SyntheticOptions& options, const ShardProgress& on_progress) {
   const SampleMaker maker(options);
-  if (options.output.empty())
-    throw Error("--output: expected a folder, found nothing", ExitCode::kBadConfig);
-  fs::path output = fs::absolute(expand_tilde(options.output.string())).lexically_normal();
-  if (!output.has_filename()) output = output.parent_path();  // DIR/
-  require_unused(output);
-  FileLock lock = lock_beside(output);
-  try {
-    const FolderAside aside(output.parent_path() /
-                            str(".", output.filename().string(), ".unfinished"));
-    SetWriter(maker, aside.path(), on_progress).write();
-    require_unused(output);
-    rename_durable(aside.path(), output);
-  } catch (...) {
-    lock.remove_file();
-    throw;
-  }
-  lock.remove_file();
+  NewFolder folder(options.output);
+  SetWriter(maker, folder.path(), on_progress).write();
+  folder.finish();
 }
 
 }  // namespace cplm

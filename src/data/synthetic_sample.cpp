@@ -100,10 +100,7 @@ SampleMaker::SampleMaker(const SyntheticOptions& options) : options_(options) {
   shuffled_.resize(static_cast<size_t>(num_symbols_));
   std::iota(shuffled_.begin(), shuffled_.end(), symbol(0));
   SampleRandom random(options_.seed, "spamlang symbols", 0);
-  for (int64_t i = num_symbols_ - 1; i > 0; --i) {
-    std::swap(shuffled_[static_cast<size_t>(i)],
-              shuffled_[static_cast<size_t>(random.below(i + 1))]);
-  }
+  random.shuffle(shuffled_);
 }
 
 void SampleMaker::make(std::string_view split, int64_t index, SyntheticSample& sample) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cplm/base.h"
@@ -28,6 +29,12 @@ class SampleRandom {
   int64_t in(const WholeRange& range) { return range.min + below(range.max - range.min + 1); }
   // `count` different numbers below `bound`, in random order.
   std::vector<int64_t> distinct(int64_t count, int64_t bound);
+  template <class Item>
+  void shuffle(std::vector<Item>& items) {
+    for (size_t i = items.size(); i > 1; --i) {
+      std::swap(items[i - 1], items[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
+    }
+  }
 
  private:
   static constexpr uint64_t kStride = 0x9e3779b97f4a7c15ULL;

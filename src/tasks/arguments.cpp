@@ -1,9 +1,62 @@
 // See arguments.h.
 #include "tasks/arguments.h"
 
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
 #include "cplm/base.h"
 
 namespace cplm {
+namespace {
+
+constexpr int64_t kMostCount = int64_t{1} << 40;
+
+std::optional<int64_t> parse_count(std::string_view text) {
+  const bool thousands = text.ends_with('k');
+  if (thousands) text.remove_suffix(1);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value < 0 || value > kMostCount) return std::nullopt;
+  return thousands ? value * 1024 : value;
+}
+
+std::vector<std::string_view> split_at_commas(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {
+    parts.push_back(text.substr(0, comma));
+    text.remove_prefix(comma + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+}  // namespace
+
+ArgumentCheck counts_between(int64_t least, int64_t most) {
+  return [least, most](const std::string& text) -> std::string {
+    for (const std::string_view part : split_at_commas(text)) {
+      const std::optional<int64_t> count = parse_count(part);
+      if (count && *count >= least && *count <= most) continue;
+      return str("expected whole numbers from ", least, " to ", most,
+                 " with commas between (k: ", "1,024), found ", text);
+    }
+    return "";
+  };
+}
+
+std::vector<int64_t> parse_counts(const std::string& text) {
+  std::vector<int64_t> counts;
+  for (const std::string_view part : split_at_commas(text)) {
+    const std::optional<int64_t> count = parse_count(part);
+    CPLM_CHECK(count.has_value(), "expected whole numbers with commas between, found ", text);
+    counts.push_back(*count);
+  }
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  return counts;
+}
 
 int64_t common_context(int64_t asked, const std::vector<Subject>& subjects) {
   if (asked > 0) return asked;

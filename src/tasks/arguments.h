@@ -14,6 +14,11 @@ namespace cplm {
 // kBadConfig) when they differ.
 int64_t common_context(int64_t asked, const std::vector<Subject>& subjects);
 
+// Whole numbers as "64,1k,2k" (k: 1,024), ascending and each once. For CLI11 the text's problem, ""
+// where it has none.
+ArgumentCheck counts_between(int64_t least, int64_t most);
+std::vector<int64_t> parse_counts(const std::string& text);
+
 // name, path, step, head, backbone, window and sizes: how a report's JSON begins a subject.
 Json subject_header(const Subject& subject);
 // As files hold it: one space a level, text that is no UTF-8 replaced, a newline at the end.

@@ -44,6 +44,35 @@ into tokens, and cut from the left, as by lm-eval. docs/evaluate.md has the whol
 Examples:
   cplm eval requests runs/vanilla runs/cplm --requests arc_easy.jsonl --out results
   cplm eval requests runs/cplm --requests lambada.jsonl --mode natural --mode no_copy
+constexpr const char* kNeedleNotes =
+    R"(A sentence that gives a seven-digit number stands somewhere in neutral filler, and the prompt ends by
+asking for it. An answer is right when the number is in the greedy continuation. Depth 0 is before
+the first sentence, 100 behind the last. Samples depend on seed, length, depth and number alone.
+
+Examples:
+  cplm eval needle runs/vanilla runs/cplm --out results
+  cplm eval needle runs/cplm --lengths 1k,4k,16k --samples 50
+)";
+constexpr const char* kRulerNotes =
+    R"(Answers the questions of RULER's prepared jsonl (fields input, outputs, and where there are index,
+answer_prefix, length, others) by greedy decoding, within each task's tokens. A score is the share of
+the references found in the answer, for qa whether one is found, times 100. With --out the answers
+are written to DIR/predictions/MODEL/LENGTH/TASK.jsonl, which RULER's evaluate script reads.
+`cplm data make ruler` writes such files for the tasks that need no downloads, in our own wording.
+
+Examples:
+  cplm eval ruler runs/vanilla runs/cplm --data ruler/synthetic --out results
+  cplm eval ruler runs/cplm --data data/ruler/4096/vt/validation.jsonl --samples 50
+)";
+constexpr const char* kRecallNotes =
+    R"(A sequence is an end-of-document token, filler, pairs of a key and its value, filler and one of the
+keys, all random single ids; an answer is right when the key's value is the likeliest next token. For
+models trained on `cplm data make recall`, with whose options the samples are made; no tokenizer is
+needed. Modes as in perplexity. A distance is counted from the value in its pair to the answer.
+
+Examples:
+  cplm eval recall runs/vanilla runs/cplm --first-symbol 1 --out results
+  cplm eval recall runs/cplm --pairs 8 --distances 16,64,256,1k,4k,16k
 )";
 
 }  // namespace
@@ -56,6 +85,11 @@ const std::vector<TaskKind>& task_kinds() {
        make_perplexity},
       {"requests", "Continuations of contexts: log P, and multiple-choice accuracies",
        kRequestsNotes, make_requests},
+      {"needle", "A number hidden in text: accuracy by length and depth", kNeedleNotes,
+       make_needle},
+      {"ruler", "RULER's prepared questions, answered and scored", kRulerNotes,
+       make_ruler_evaluation},
+      {"recall", "Key-value recall by distance, on token ids", kRecallNotes, make_recall},
   };
   return kinds;
 }
@@ -91,6 +125,10 @@ void write_task_result(const TaskResult& result, const std::string& task,
   write_file_atomic(folder / (task + ".json"), result.json);
   write_file_atomic(folder / (task + ".csv"), result.csv);
   write_file_atomic(folder / (task + ".txt"), result.table);
+  for (const TaskFile& file : result.files) {
+    make_folders((folder / file.path).parent_path());
+    write_file_atomic(folder / file.path, file.contents());
+  }
   try {
     run_python_script(project_root(), "plot_eval.py", {(folder / (task + ".json")).string()});
   } catch (const Error& error) {
