@@ -8,5 +8,7 @@
 namespace cplm {
 
 std::unique_ptr<Task> make_perplexity();
+std::unique_ptr<Task> make_memory();
+std::unique_ptr<Task> make_copy_only();
 
 }  // namespace cplm
