@@ -10,6 +10,7 @@
 #include <map>
 
 #include "cplm/base.h"
+#include "cplm/copy_cache.h"
 #include "support/compare.h"
 #include "support/models.h"
 
@@ -195,6 +196,27 @@ TEST(Generate, SpeculationSavesPasses) {
   const Generated drafted = generate(*model, {prompt}, options);
   EXPECT_EQ(drafted.texts[0].ids, plain.texts[0].ids);
   EXPECT_LE(drafted.counts.passes, plain.counts.passes);
+}
+
+// What follows a copied token in a document is drafted, up to the document's end.
+TEST(Generate, SpeculationDraftsFromDocuments) {
+  const auto model = copying_model("full");
+  const CopyCacheOrigin origin = copy_cache_origin(*model, 10);
+  const CopyCache documents = encode_documents(
+      *model, {{6, 6, 10}, {0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 10}, {6, 2, 10}}, origin);
+  GenerateOptions options = greedy(24);
+  options.mode = CopyMode::kForceCopy;
+  options.decoder.documents = &documents;
+  const Generated plain = generate(*model, {{3}, {0, 6}}, options);
+  EXPECT_EQ(plain.texts[0].ids[0], 4);
+  options.speculation = Speculation::kCopy;
+  const Generated drafted = generate(*model, {{3}, {0, 6}}, options);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(drafted.texts[i].ids, plain.texts[i].ids);
+  EXPECT_GT(drafted.counts.accepted, 8);
+  EXPECT_LT(drafted.counts.passes, plain.counts.passes);
+  ExplainOptions explained;
+  explained.decoder = options.decoder;
+  EXPECT_THROW(explain_json(*model, {1, 2}, explained, {}), Error);
 }
 
 // ---- ends of a text

@@ -12,12 +12,19 @@
 
 namespace cplm {
 
+class CopyCache;        // cplm/copy_cache.h
+struct LastLayerCache;  //
+
 struct DecoderOptions {
   int64_t sequences = 1;
   int64_t prefill_chunk = 512;  // new tokens that go through the model at once
   int64_t rewind_room = 0;  // new tokens that may be taken back at once; windows keep as many more
   // With intra_document_mask: behind this token a document starts, and nothing looks before it.
   std::optional<int64_t> document_end;
+  // Documents before every sequence, which take none of its positions and are shared: read by the
+  // copy head alone, or by the last layer alone. Null: none. They must outlive the decoder.
+  const CopyCache* documents = nullptr;
+  const LastLayerCache* last_layer_documents = nullptr;
 };
 
 // New tokens of one sequence. Its last `outputs` positions ask what comes next.
@@ -28,7 +35,9 @@ struct NewTokens {
   bool may_rewind = false;  // at most rewind_room of them
 };
 
-// What comes after some positions. P(v), in any mode, is next_token_distribution(input).
+// What comes after some positions. P(v), in any mode, is next_token_distribution(input). With
+// DecoderOptions::documents of P tokens, key j < P of `input` is theirs and key P + j the
+// sequence's position j.
 struct NextTokens {
   std::vector<int64_t> sequences, positions;  // by row of `input`
   ops::NextTokenInput input;
@@ -45,7 +54,7 @@ CacheBytes cache_bytes(const ModelConfig& config, int64_t positions, int64_t byt
 
 class Decoder {
  public:
-  // The model must outlive it.
+  // The model must outlive it. Error(kBadConfig) for documents that the model cannot read.
   Decoder(LanguageModel& model, const DecoderOptions& options);
   ~Decoder();
 
@@ -60,7 +69,7 @@ class Decoder {
   void rewind(int64_t sequence, int64_t length);
   // Goes on with these sequences alone, numbered anew in this order; one may come twice.
   void select(const std::vector<int64_t>& sequences);
-  CacheBytes bytes() const;  // as allocated
+  CacheBytes bytes() const;  // as allocated, without documents
 
  private:
   struct Impl;

@@ -12,6 +12,7 @@ void add_bench_command(CLI::App& app);
 void add_check_command(CLI::App& app);
 void add_train_command(CLI::App& app, ExitCode& exit_code);
 void add_compare_command(CLI::App& app);
+void add_copy_cache_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_data_make_command(CLI::App& data);  // below `cplm data`
 void add_eval_command(CLI::App& app);

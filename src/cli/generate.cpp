@@ -1,13 +1,14 @@
 // cplm generate: arguments to prompts and options; what is written is generate_text.cpp's.
 #include <c10/core/InferenceMode.h>
 
-#include <algorithm>
-#include <charconv>
+#include <optional>
 
 #include "base/argument_checks.h"
 #include "cli/commands.h"
+#include "cli/document_cache.h"
 #include "cli/generate_text.h"
 #include "cli/model_arguments.h"
+#include "cli/prompts.h"
 
 namespace cplm {
 namespace {
@@ -22,11 +23,12 @@ Examples:
   cplm generate runs/a --prompt "The copy head" --explain page.html
   cplm generate runs/chat --chat --prompt "What is a copy head?" --stop "<|user|>"
   cplm generate runs/a --ids 17,3,92 --json --speculate copy
+  cplm generate runs/a --documents notes.h5 --prompt "The notes say that"
 )";
 
 struct Arguments {
   std::string checkpoint, mode = "natural", speculate = "none", explain, eos, seed = "0";
-  std::vector<std::string> prompts, files, ids, stops;
+  std::vector<std::string> prompts, files, ids, stops, documents;
   bool chat = false, json = false, special = false;
   int64_t batch = 8;
   ModelArguments model;
@@ -46,28 +48,9 @@ CopyMode parse_mode(const std::string& name) {
                    near.empty() ? "" : "; did you mean " + near + "?"));
 }
 
-int64_t parse_number(const char* option, std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    bad_argument(str(option, ": expected a whole number from 0, found \"", text, "\""));
-  }
-  return value;
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 // "natural" or "natural,40:no_copy": the first mode, then changes by new token.
 void set_modes(const std::string& text, GenerateOptions& options) {
-  const std::vector<std::string> parts = split(text, ',');
+  const std::vector<std::string> parts = split_list(text, ',');
   options.mode = parse_mode(parts.front());
   int64_t last = 0;
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -76,32 +59,11 @@ void set_modes(const std::string& text, GenerateOptions& options) {
       bad_argument(
           str("--mode: expected TOKENS:MODE behind the first mode, found \"", parts[i], "\""));
     }
-    const int64_t first = parse_number("--mode", parts[i].substr(0, colon));
+    const int64_t first = parse_whole_number("--mode", parts[i].substr(0, colon));
     if (first <= last) bad_argument(str("--mode: expected rising token numbers, found ", text));
     options.mode_changes.emplace_back(first, parse_mode(parts[i].substr(colon + 1)));
     last = first;
   }
-}
-
-std::vector<int64_t> parse_ids(const std::string& text) {
-  std::vector<int64_t> ids;
-  for (const std::string& part : split(text, ',')) ids.push_back(parse_number("--ids", part));
-  return ids;
-}
-
-// In the order text, files, ids.
-std::vector<Prompt> prompts_of(const Arguments& a) {
-  std::vector<Prompt> prompts;
-  for (const std::string& text : a.prompts) prompts.push_back({text, {}, "--prompt"});
-  for (const std::string& file : a.files) {
-    const std::filesystem::path path = file == "-" ? "/dev/stdin" : expand_tilde(file);
-    if (!std::filesystem::exists(path)) {
-      throw Error(str(path.string(), ": no such file"), ExitCode::kBadData);
-    }
-    prompts.push_back({read_file(path), {}, path.string()});
-  }
-  for (const std::string& text : a.ids) prompts.push_back({"", parse_ids(text), "--ids"});
-  return prompts;
 }
 
 void run(Arguments& a) {
@@ -109,9 +71,21 @@ void run(Arguments& a) {
   set_modes(a.mode, a.options);
   if (a.speculate == "copy") a.options.speculation = Speculation::kCopy;
   a.options.sampling.seed = std::stoull(a.seed);
-  const TextOptions text{prompts_of(a), a.stops, a.chat,    a.json,
-                         a.special,     a.batch, a.explain, a.eos};
+  if (!a.explain.empty() && !a.documents.empty()) {
+    bad_argument("--explain: shows a text alone, and --documents stand before it; leave one out");
+  }
+  const TextOptions text{read_prompts(a.prompts, a.files, a.ids),
+                         a.stops,
+                         a.chat,
+                         a.json,
+                         a.special,
+                         a.batch,
+                         a.explain,
+                         a.eos};
   const OpenModel opened = open_model(a.checkpoint, a.model);
+  const std::optional<CopyCache> documents =
+      read_documents(a.documents, opened.saved, *opened.model);
+  if (documents) a.options.decoder.documents = &*documents;
   write_texts(*opened.model, opened.saved, text, a.options);
 }
 
@@ -161,6 +135,10 @@ void add_generate_command(CLI::App& app) {
   command->add_option("--file", a->files, "A file to go on from (any number of times); -: stdin")
       ->allow_extra_args(false);
   command->add_option("--ids", a->ids, "Token ids to go on from, as 17,3,92")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--documents", a->documents,
+                   "A file of `cplm copy-cache make`, to copy from (any number of times)")
       ->allow_extra_args(false);
   command->add_flag("--chat", a->chat,
                     "Prompts are a user's message, or JSON messages, for a fine-tuned model");

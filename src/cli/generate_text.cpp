@@ -99,22 +99,14 @@ class Writer {
     std::vector<int64_t> ids = prompt.ids;
     if (ids.empty()) {
       if (!tokenizer_) refuse(prompt.origin.c_str());
-      try {
-        ids = text_.chat ? tokenizer_->encode_chat(messages_of(prompt.text))
-                         : tokenizer_->encode(prompt.text, text_.special ? SpecialText::kAsToken
-                                                                         : SpecialText::kAsText);
-      } catch (const Error& error) {
-        throw Error(str(prompt.origin, ": ", error.what()), error.code());
-      }
+      ids = encode_prompt(prompt, [&](const std::string& written) {
+        if (text_.chat) return tokenizer_->encode_chat(messages_of(written));
+        return tokenizer_->encode(written,
+                                  text_.special ? SpecialText::kAsToken : SpecialText::kAsText);
+      });
       if (ids.empty()) ids.push_back(document_start());
     }
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] >= model_.config().vocab_size) {
-        throw Error(str(prompt.origin, ", token ", i, ": expected an id below the vocabulary of ",
-                        model_.config().vocab_size, ", found ", ids[i]),
-                    ExitCode::kBadData);
-      }
-    }
+    check_prompt_ids(ids, prompt.origin, model_.config().vocab_size);
     return ids;
   }
 

@@ -4,16 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/prompts.h"
 #include "cplm/generate.h"
 #include "cplm/saved_model.h"
 
 namespace cplm {
-
-struct Prompt {
-  std::string text;
-  std::vector<int64_t> ids;  // in place of the text
-  std::string origin;        // for messages
-};
 
 struct TextOptions {
   std::vector<Prompt> prompts;

@@ -83,6 +83,7 @@ int run(int argc, char** argv) {
   cplm::add_check_command(app);
   cplm::add_train_command(app, exit_code);
   cplm::add_compare_command(app);
+  cplm::add_copy_cache_command(app);
   cplm::add_data_command(app);
   cplm::add_eval_command(app);
   cplm::add_report_command(app);

@@ -65,6 +65,8 @@ hid_t library_type(Hdf5Type type) {
       return H5T_STD_U64LE;
     case Hdf5Type::kInt64:
       return H5T_STD_I64LE;
+    case Hdf5Type::kFloat32:
+      return H5T_IEEE_F32LE;
     case Hdf5Type::kFloat64:
       return H5T_IEEE_F64LE;
     case Hdf5Type::kOther:
@@ -75,7 +77,7 @@ hid_t library_type(Hdf5Type type) {
 
 Hdf5Type type_from_library(hid_t stored) {
   for (Hdf5Type type : {Hdf5Type::kUint8, Hdf5Type::kUint16, Hdf5Type::kUint32, Hdf5Type::kUint64,
-                        Hdf5Type::kInt64, Hdf5Type::kFloat64}) {
+                        Hdf5Type::kInt64, Hdf5Type::kFloat32, Hdf5Type::kFloat64}) {
     if (H5Tequal(stored, library_type(type)) > 0) return type;
   }
   return Hdf5Type::kOther;
@@ -97,6 +99,8 @@ std::string_view hdf5_type_name(Hdf5Type type) {
       return "uint64";
     case Hdf5Type::kInt64:
       return "int64";
+    case Hdf5Type::kFloat32:
+      return "float32";
     case Hdf5Type::kFloat64:
       return "float64";
     case Hdf5Type::kOther:

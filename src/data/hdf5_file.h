@@ -32,7 +32,7 @@ class Hdf5Id {
 };
 
 // Element types as stored, little-endian; kOther is anything else.
-enum class Hdf5Type { kUint8, kUint16, kUint32, kUint64, kInt64, kFloat64, kOther };
+enum class Hdf5Type { kUint8, kUint16, kUint32, kUint64, kInt64, kFloat32, kFloat64, kOther };
 std::string_view hdf5_type_name(Hdf5Type type);  // "uint16"
 
 template <class T>
@@ -56,6 +56,10 @@ struct Hdf5TypeOf<uint64_t> {
 template <>
 struct Hdf5TypeOf<int64_t> {
   static constexpr Hdf5Type kType = Hdf5Type::kInt64;
+};
+template <>
+struct Hdf5TypeOf<float> {
+  static constexpr Hdf5Type kType = Hdf5Type::kFloat32;
 };
 template <>
 struct Hdf5TypeOf<double> {
@@ -139,8 +143,13 @@ class Hdf5File {
   template <class T>
   void write_dataset(const std::string& name, const std::vector<T>& values,
                      int64_t chunk_length = 65536, int gzip_level = 0) {
-    write_elements(name, Hdf5TypeOf<T>::kType, values.data(), static_cast<int64_t>(values.size()),
-                   chunk_length, gzip_level);
+    write_dataset(name, values.data(), static_cast<int64_t>(values.size()), chunk_length,
+                  gzip_level);
+  }
+  template <class T>
+  void write_dataset(const std::string& name, const T* values, int64_t count,
+                     int64_t chunk_length = 65536, int gzip_level = 0) {
+    write_elements(name, Hdf5TypeOf<T>::kType, values, count, chunk_length, gzip_level);
   }
 
  private:

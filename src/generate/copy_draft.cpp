@@ -30,6 +30,37 @@ std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen)
   return position;
 }
 
+DraftSource::DraftSource(const CopyCache* documents) {
+  if (documents == nullptr) return;
+  const at::Tensor ids = documents->ids().cpu().contiguous();
+  document_ids_.assign(ids.const_data_ptr<int32_t>(), ids.const_data_ptr<int32_t>() + ids.numel());
+  document_offsets_ = documents->document_offsets();
+  document_end_ = documents->origin().document_end;
+}
+
+std::vector<int64_t> DraftSource::from_documents(int64_t key, int64_t length) const {
+  const int64_t end = *std::upper_bound(document_offsets_.begin(), document_offsets_.end(), key);
+  std::vector<int64_t> draft;
+  for (int64_t next = key + 1; next < std::min(end, key + 1 + length); ++next) {
+    const int64_t id = document_ids_[static_cast<size_t>(next)];
+    if (document_end_ == id) break;
+    draft.push_back(id);
+  }
+  return draft;
+}
+
+std::vector<int64_t> DraftSource::draft(const std::vector<int64_t>& ids, int64_t key,
+                                        int64_t length) const {
+  const auto documents = static_cast<int64_t>(document_ids_.size());
+  if (key < documents) return from_documents(key, length);
+  std::vector<int64_t> draft;
+  for (auto next = static_cast<size_t>(key - documents) + 1;
+       static_cast<int64_t>(draft.size()) < length && next < ids.size() + draft.size(); ++next) {
+    draft.push_back(next < ids.size() ? ids[next] : draft[next - ids.size()]);
+  }
+  return draft;
+}
+
 int64_t DraftLength::next() {
   if (pause_ > 0) {
     --pause_;

@@ -154,6 +154,10 @@ std::string modes_text(const ExplainOptions& options) {
 std::string explain_json(LanguageModel& model, const std::vector<int64_t>& ids,
                          const ExplainOptions& options, const TokenTexts& texts) {
   CPLM_CHECK(!ids.empty(), "[explain] expected at least one token, found none");
+  CPLM_CHECK(
+      options.decoder.documents == nullptr && options.decoder.last_layer_documents == nullptr,
+      "[explain] expected a text alone, found documents before it: explain the text with the "
+      "documents in it");
   Explainer explainer(model, ids, options);
   DecoderOptions decoder_options = options.decoder;
   decoder_options.sequences = 1;

@@ -25,7 +25,7 @@ struct Text {
   std::vector<int64_t> feed;  // what the next pass takes: tokens not fed yet, and a draft behind
   int64_t fed = 0;            // positions before the feed
   DraftLength draft_length{0};
-  std::optional<int64_t> source;  // where the last token was copied from
+  std::optional<int64_t> source;  // the key that the last token was copied from
   bool done = false;
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
@@ -55,17 +55,6 @@ NextTokens rows_of(const NextTokens& next, size_t begin, size_t end) {
   return rows;
 }
 
-// The tokens behind `source` in the text, and behind its end those drafted already: a text that
-// repeats a short piece is copied from itself.
-std::vector<int64_t> draft_from(const std::vector<int64_t>& ids, int64_t source, int64_t length) {
-  std::vector<int64_t> draft;
-  for (auto next = static_cast<size_t>(source) + 1;
-       static_cast<int64_t>(draft.size()) < length && next < ids.size() + draft.size(); ++next) {
-    draft.push_back(next < ids.size() ? ids[next] : draft[next - ids.size()]);
-  }
-  return draft;
-}
-
 // As many tokens as fit into a pass behind the one that is known.
 int64_t longest_draft(const GenerateOptions& options) {
   return std::min(options.max_draft, options.decoder.prefill_chunk - 1);
@@ -78,7 +67,8 @@ class Generation {
       : model_(model),
         options_(options),
         on_token_(on_token),
-        decoder_(model, decoder_options(options, prompts.size())) {
+        decoder_(model, decoder_options(options, prompts.size())),
+        draft_source_(options.decoder.documents) {
     out_.texts.resize(prompts.size());
     const DraftLength draft_length(longest_draft(options));
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -195,7 +185,7 @@ class Generation {
     if (!text.source) return;
     const int64_t room = options_.max_new_tokens - text.new_tokens() - 1;
     const std::vector<int64_t> draft =
-        draft_from(text.ids, *text.source, std::min(room, text.draft_length.next()));
+        draft_source_.draft(text.ids, *text.source, std::min(room, text.draft_length.next()));
     text.feed.insert(text.feed.end(), draft.begin(), draft.end());
     text.source.reset();
   }
@@ -218,6 +208,7 @@ class Generation {
   GenerateOptions options_;
   OnToken on_token_;
   Decoder decoder_;
+  DraftSource draft_source_;
   std::vector<Text> texts_;  // by sequence of the decoder
 };
 

@@ -16,7 +16,10 @@ class AttentionCache : public DecodeCache {
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const DecodePass& pass);
 
-  int64_t bytes() const override;
+  // Keys and values [P, K, C] that every row of every sequence sees besides, whatever the window.
+  void set_documents(const at::Tensor& keys, const at::Tensor& values);
+
+  int64_t bytes() const override;  // without the documents'
   void reserve(int64_t positions) override;
   void set_rewind_room(int64_t positions) override;
   // What lies behind a sequence's end is never read, and no run that may be taken back overwrites
@@ -32,8 +35,13 @@ class AttentionCache : public DecodeCache {
   bool is_short(const NewRun& run) const;
   at::Tensor attend_short_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const NewRun& run, OpsKind ops);
-  at::Tensor attend_long_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const NewRun& run, OpsKind ops);
+  at::Tensor attend_run(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const NewRun& run, OpsKind ops);
+  // What a run, which is remembered here, sees of its sequence in order: [K, S, C] each.
+  KeysValues seen_by(const NewRun& run, const at::Tensor& new_keys, const at::Tensor& new_values);
+  at::Tensor attend_with_documents(const at::Tensor& q, const KeysValues& own,
+                                   const NewRun& run) const;
+  at::Tensor hidden_keys(const NewRun& run, int64_t begin, int64_t rows, int64_t seen) const;
   // Positions [begin, end) of a sequence in order, [K, n, C]; a view where they do not wrap.
   at::Tensor in_order(const at::Tensor& ring, int64_t sequence, int64_t begin, int64_t end) const;
   // x [K, n, C] to positions from `begin` on; of more than the ring holds, the last.
@@ -42,6 +50,7 @@ class AttentionCache : public DecodeCache {
 
   int64_t window_;
   at::Tensor keys_, values_;  // [sequences, K, slots, C]; position p in slot p mod slots
+  at::Tensor document_keys_, document_values_;  // [K, P, C]; undefined: none
 };
 
 }  // namespace cplm

@@ -1,6 +1,7 @@
 // The stack of blocks. A hybrid is a list of layer kinds, not a class.
 #include "model/backbone.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -81,6 +82,19 @@ at::Tensor Backbone::decode(const at::Tensor& ids, DecodePass& pass,
   pass.context.rope.sliding = config_.rope_scaling ? rows(table.sliding) : pass.context.rope.full;
   for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].decode(x, pass, *caches[i]);
   return ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, pass.context.ops).y;
+}
+
+KeysValues Backbone::last_keys_values_before(const at::Tensor& ids, const ModelOptions& options) {
+  at::Tensor x = ops::embedding(store_[embedding_].value, ids);
+  const int64_t count = ids.size(1);
+  const LayerRope& table = rope(count + 1, x.options());
+  const SequenceContext context{table, {}, options.ops, options.deterministic};
+  for (size_t i = 0; i + 1 < blocks_.size(); ++i) x = blocks_[i].forward(x, context, nullptr);
+  const at::Tensor distance = at::arange(count, 0, -1, ids.options());
+  const auto rows = [&](const ops::RopeTable& of) {
+    return ops::RopeTable{of.cos.index_select(0, distance), of.sin.index_select(0, distance)};
+  };
+  return blocks_.back().keys_values_before(x, {rows(table.full), rows(table.sliding)}, options.ops);
 }
 
 void Backbone::backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved,

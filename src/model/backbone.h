@@ -29,6 +29,9 @@ class Backbone {
                                                         const at::TensorOptions& options) const;
   at::Tensor decode(const at::Tensor& ids, DecodePass& pass,
                     const std::vector<std::unique_ptr<DecodeCache>>& caches);
+  // What the last layer's queries see of ids [1, T] that stand right before position 0, by
+  // themselves: keys and values [1, T, K, C].
+  KeysValues last_keys_values_before(const at::Tensor& ids, const ModelOptions& options);
   size_t embedding_index() const { return embedding_; }
 
  private:

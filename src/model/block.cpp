@@ -76,6 +76,12 @@ at::Tensor Block::decode(const at::Tensor& x, const DecodePass& pass, DecodeCach
   return from_mlp(parts, pass.context.ops);
 }
 
+KeysValues Block::keys_values_before(const at::Tensor& x, const LayerRope& distance,
+                                     OpsKind ops) const {
+  const auto norm = ops::rms_norm(x, store_[input_norm_].value, eps_, ops);
+  return mixer_->keys_values_before(norm.y, distance, ops);
+}
+
 BlockSaved Block::recompute(const at::Tensor& x, const SequenceContext& context) const {
   return forward_to_mlp(x, context, true);
 }

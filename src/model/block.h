@@ -28,6 +28,8 @@ class Block {
   std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
                                           const at::TensorOptions& options) const;
   at::Tensor decode(const at::Tensor& x, const DecodePass& pass, DecodeCache& cache) const;
+  // The mixer's keys_values_before() of the block's input x [1, T, D].
+  KeysValues keys_values_before(const at::Tensor& x, const LayerRope& distance, OpsKind ops) const;
   size_t first_parameter() const { return input_norm_; }
 
  private:

@@ -1,14 +1,17 @@
 // Packs new tokens into passes of bounded size and keeps every sequence's length and documents.
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "cplm/base.h"
+#include "cplm/copy_cache.h"
 #include "cplm/decode.h"
+#include "model/attention_cache.h"
 #include "model/backbone.h"
-#include "model/copy_cache.h"
 #include "model/head.h"
+#include "model/head_copy_cache.h"
 
 namespace cplm {
 namespace {
@@ -47,6 +50,8 @@ struct Decoder::Impl {
     std::vector<int64_t> document_starts = {0};  // ascending
   };
 
+  void set_documents(const CopyCache& documents);
+  void set_last_layer_documents(const LastLayerCache& documents);
   void check(const std::vector<NewTokens>& tokens) const;
   void add(const NewTokens& tokens, size_t from, int64_t count, Rows& rows);
   void run(Rows& rows, std::vector<NextTokens>& results);
@@ -66,6 +71,43 @@ struct Decoder::Impl {
   std::vector<Sequence> sequences;
   int64_t capacity = 0;
 };
+
+void Decoder::Impl::set_documents(const CopyCache& documents) {
+  auto* const cache = dynamic_cast<HeadCopyCache*>(copy.get());
+  const CopyCacheOrigin& origin = documents.origin();
+  const ModelConfig& config = model.config();
+  if (cache == nullptr || config.copy.rope || origin.width != config.hidden_size ||
+      origin.vocab_size != config.vocab_size) {
+    throw Error(str("documents by copy keys: expected a model with a copy head without rope, of ",
+                    "width ", origin.width, " and ", origin.vocab_size, " tokens, found width ",
+                    config.hidden_size, " and ", config.vocab_size, " tokens, model.head: ",
+                    name_of(config.head), config.copy.rope ? " with model.copy.rope" : ""),
+                ExitCode::kBadConfig);
+  }
+  if (documents.tokens() == 0) return;
+  const at::Tensor ids = documents.ids().to(device);
+  const at::Tensor hidden = origin.document_end
+                                ? ids.eq(*origin.document_end)
+                                : at::zeros(ids.sizes(), ids.options().dtype(at::kBool));
+  cache->set_documents({ids.unsqueeze(0),
+                        documents.keys().to(device, model.options().tensor.dtype().toScalarType()),
+                        hidden});
+}
+
+void Decoder::Impl::set_last_layer_documents(const LastLayerCache& documents) {
+  auto* const cache = dynamic_cast<AttentionCache*>(layers.back().get());
+  const ModelConfig& config = model.config();
+  if (documents.tokens() == 0) return;
+  if (cache == nullptr || documents.keys.size(1) != config.num_key_value_heads ||
+      documents.keys.size(2) != config.head_dim()) {
+    throw Error(
+        str("documents by the last layer: expected an attention layer of ", documents.keys.size(1),
+            " key heads of ", documents.keys.size(2), ", found another"),
+        ExitCode::kBadConfig);
+  }
+  const at::ScalarType dtype = model.options().tensor.dtype().toScalarType();
+  cache->set_documents(documents.keys.to(device, dtype), documents.values.to(device, dtype));
+}
 
 void Decoder::Impl::check(const std::vector<NewTokens>& tokens) const {
   std::vector<bool> seen(sequences.size(), false);
@@ -157,6 +199,10 @@ Decoder::Decoder(LanguageModel& model, const DecoderOptions& options) {
              "[decode] expected room to take back 0 to ", options.prefill_chunk, " tokens, got ",
              options.rewind_room);
   impl_ = std::make_unique<Impl>(model, options);
+  if (options.documents != nullptr) impl_->set_documents(*options.documents);
+  if (options.last_layer_documents != nullptr) {
+    impl_->set_last_layer_documents(*options.last_layer_documents);
+  }
 }
 
 Decoder::~Decoder() = default;
@@ -219,7 +265,7 @@ void Decoder::select(const std::vector<int64_t>& sequences) {
 CacheBytes Decoder::bytes() const {
   CacheBytes bytes;
   for (const auto& layer : impl_->layers) bytes.keys_and_values += layer->bytes();
-  if (const auto* copy = dynamic_cast<const CopyCache*>(impl_->copy.get())) {
+  if (const auto* copy = dynamic_cast<const HeadCopyCache*>(impl_->copy.get())) {
     bytes.copy_keys = copy->key_bytes();
     bytes.copy_ids = copy->id_bytes();
   }

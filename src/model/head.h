@@ -27,6 +27,8 @@ class Head {
   // comes after the rows that ask: one entry for a batch, else one for each run with outputs.
   virtual std::vector<ops::NextTokenInput> decode(const at::Tensor& h, const at::Tensor& ids,
                                                   const DecodePass& pass, DecodeCache* cache) = 0;
+  // Copy keys [B, T, D] of hidden states [B, T, D] at positions from 0. Error without a copy head.
+  virtual at::Tensor copy_keys(const at::Tensor& h) = 0;
 };
 
 // Rows [R, D] of a pass that ask for outputs, in order.

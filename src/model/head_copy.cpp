@@ -13,8 +13,8 @@
 
 #include "cplm/base.h"
 #include "cplm/profile.h"
-#include "model/copy_cache.h"
 #include "model/head.h"
+#include "model/head_copy_cache.h"
 #include "ops/copy_distance.h"
 #include "ops/matmul.h"
 
@@ -59,10 +59,11 @@ class CopyHead : public Head {
                           int64_t begin, int64_t end, CopyMode mode) override;
   std::unique_ptr<DecodeCache> make_cache(int64_t sequences,
                                           const at::TensorOptions& options) const override {
-    return std::make_unique<CopyCache>(sequences, config_.hidden_size, options);
+    return std::make_unique<HeadCopyCache>(sequences, config_.hidden_size, options);
   }
   std::vector<ops::NextTokenInput> decode(const at::Tensor& h, const at::Tensor& ids,
                                           const DecodePass& pass, DecodeCache* cache) override;
+  at::Tensor copy_keys(const at::Tensor& h) override { return project(h).k; }
 
  private:
   // h [B, T, D] of positions 0 .. T-1, or [1, R, D] of a pass's.
@@ -70,7 +71,7 @@ class CopyHead : public Head {
   ops::RopeTable rope_rows(int64_t rows, const DecodePass* pass, const at::TensorOptions& options);
   // Scores and ranges of a batch, or of a run's outputs; q [R, D] of the rows that ask.
   void set_scores(const at::Tensor& q, const NewRun* run, const DecodePass& pass,
-                  const CopyCache& cache, ops::NextTokenInput& next) const;
+                  const HeadCopyCache& cache, ops::NextTokenInput& next) const;
   void project_backward(const CopyProjection& p, const at::Tensor& h, const at::Tensor& dq,
                         const at::Tensor& dk, const at::Tensor& grad_sink_score,
                         const at::Tensor& dh);
@@ -265,7 +266,7 @@ at::Tensor CopyHead::distribution(const at::Tensor& h, const ModelInput& input, 
 }
 
 void CopyHead::set_scores(const at::Tensor& q, const NewRun* run, const DecodePass& pass,
-                          const CopyCache& cache, ops::NextTokenInput& next) const {
+                          const HeadCopyCache& cache, ops::NextTokenInput& next) const {
   const int64_t current = config_.copy.include_current ? 1 : 0;
   const at::TensorOptions bounds = q.options().dtype(at::kInt);
   if (run == nullptr) {
@@ -287,7 +288,7 @@ void CopyHead::set_scores(const at::Tensor& q, const NewRun* run, const DecodePa
 std::vector<ops::NextTokenInput> CopyHead::decode(const at::Tensor& h, const at::Tensor& ids,
                                                   const DecodePass& pass, DecodeCache* cache) {
   std::optional<profile::Section> section(std::in_place, profile::Axis::kPart, "cp head");
-  auto& copy_cache = static_cast<CopyCache&>(*cache);
+  auto& copy_cache = static_cast<HeadCopyCache&>(*cache);
   const CopyProjection p = project(h.unsqueeze(0), &pass);
   copy_cache.remember(p.k.squeeze(0), ids, pass);
   const at::Tensor rows = output_rows(h, pass), q = output_rows(p.q.squeeze(0), pass);
@@ -305,6 +306,9 @@ std::vector<ops::NextTokenInput> CopyHead::decode(const at::Tensor& h, const at:
     next.copy_logit = part(gate);
     next.sink_score = part(sink);
     set_scores(part(q), run, pass, copy_cache, next);
+    if (copy_cache.documents().keys.defined()) {
+      put_documents_before(part(q), copy_cache.documents(), next);
+    }
     outputs.push_back(std::move(next));
     begin += count;
   });

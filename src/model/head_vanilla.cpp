@@ -47,6 +47,11 @@ class VanillaHead : public Head {
     return nullptr;
   }
 
+  at::Tensor copy_keys(const at::Tensor&) override {
+    throw Error("copy keys: expected a model with a copy head, found model.head: vanilla",
+                ExitCode::kBadConfig);
+  }
+
   std::vector<ops::NextTokenInput> decode(const at::Tensor& h, const at::Tensor&,
                                           const DecodePass& pass, DecodeCache*) override {
     const profile::Section section(profile::Axis::kPart, "lm head");

@@ -29,6 +29,10 @@ struct MixerSaved {
   virtual ~MixerSaved() = default;
 };
 
+struct KeysValues {
+  at::Tensor keys, values;
+};
+
 // Of decoding: model/decode_pass.h.
 struct DecodePass;
 class DecodeCache;
@@ -50,6 +54,11 @@ class Mixer {
   // them.
   virtual at::Tensor decode(const at::Tensor& x, const DecodePass& pass,
                             DecodeCache& cache) const = 0;
+  // What queries from position 0 on see of rows x [1, T, D], normed, that stand `distance` before
+  // it: keys, rotated back by the tables' rows, and values, [1, T, K, C] each. Error(kBadConfig)
+  // where there are none.
+  virtual KeysValues keys_values_before(const at::Tensor& x, const LayerRope& distance,
+                                        OpsKind ops) const;
 };
 
 // prefix: "model.layers.3.self_attn." ; window 0: full attention.

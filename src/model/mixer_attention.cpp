@@ -1,6 +1,7 @@
 // Full and sliding-window attention with RoPE and grouped queries.
 #include <ATen/ops/empty.h>
 
+#include "cplm/base.h"
 #include "model/attention_cache.h"
 
 namespace cplm {
@@ -78,6 +79,15 @@ class AttentionMixer : public Mixer {
     return ops::linear(out.view({1, x.size(1), heads_ * head_dim_}), store_[out_].value);
   }
 
+  KeysValues keys_values_before(const at::Tensor& x, const LayerRope& distance,
+                                OpsKind ops) const override {
+    const at::Tensor kv = ops::linear(x, store_.stacked_value(qkv_ + 1, 2))
+                              .view({x.size(0), x.size(1), 2 * key_heads_, head_dim_});
+    const at::Tensor k = kv.narrow(2, 0, key_heads_);
+    ops::rope_(k, distance.of_window(window_), ops::RopeDirection::kInverse, ops);
+    return {k, kv.narrow(2, key_heads_, key_heads_)};
+  }
+
  private:
   at::Tensor queries(const at::Tensor& qkv) const { return qkv.narrow(2, 0, heads_); }
   at::Tensor keys(const at::Tensor& qkv) const { return qkv.narrow(2, heads_, key_heads_); }
@@ -96,6 +106,11 @@ class AttentionMixer : public Mixer {
 };
 
 }  // namespace
+
+KeysValues Mixer::keys_values_before(const at::Tensor&, const LayerRope&, OpsKind) const {
+  throw Error("keys and values of the last layer: expected an attention layer, found another kind",
+              ExitCode::kBadConfig);
+}
 
 std::unique_ptr<Mixer> make_attention_mixer(ParameterStore& store, const ModelConfig& config,
                                             const std::string& prefix, int64_t window) {

@@ -122,6 +122,18 @@ TaskResult LongContext::run(const std::vector<Subject>& subjects, TaskRun& run) 
 
 }  // namespace
 
-std::unique_ptr<Task> make_long_context() { return std::make_unique<LongContext>(); }
+const TaskKind kLongContextTask = {
+    "long-context", "Loss, gates and copy distance by position in long documents",
+    R"(Documents of at least length + 1 tokens; the first `length` predicted in one forward, without a
+stride. By position, averaged over documents: loss, and of a CPLM the copy gate c, the sink s, the
+copied weight c (1 - s) and the mean copy distance, sum over i of alpha_i (t - i) / (1 - s). Buckets
+double from 1,024 on; the last 1,024 positions (less where the length is under 16,384) stand apart:
+"perplexity at 16k". Full layers read beyond their training by --yarn; sliding ones need nothing.
+
+Examples:
+  cplm eval long-context runs/sliding-cplm --data "data/long/*.h5" --documents 100 --out results
+  cplm eval long-context runs/vanilla runs/cplm --length 4096 --packed --documents 32
+)",
+    []() -> std::unique_ptr<Task> { return std::make_unique<LongContext>(); }};
 
 }  // namespace cplm

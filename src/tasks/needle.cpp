@@ -20,6 +20,7 @@ struct Cell {
 class NeedleEvaluation : public Task {
  public:
   void add_arguments(CLI::App& command) override;
+  void check(const std::vector<Subject>& subjects) const override;
   TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
 
  private:
@@ -160,6 +161,16 @@ TaskResult report(const Json& all) {
   return result;
 }
 
+void NeedleEvaluation::check(const std::vector<Subject>& subjects) const {
+  for (const Subject& subject : subjects) {
+    TextModel model(subject);
+    double tokens_per_sentence = 0;
+    for (const Cell& cell : cells()) {
+      longest_prompt(cell, SampleRandom(seed_, "needle", 0), model, tokens_per_sentence);
+    }
+  }
+}
+
 TaskResult NeedleEvaluation::run(const std::vector<Subject>& subjects, TaskRun& run) {
   Json all = {{"format", "cplm-eval-needle-1"},        {"lengths", parse_counts(lengths_)},
               {"depths", parse_counts(depths_)},       {"samples", samples_},
@@ -187,6 +198,16 @@ TaskResult NeedleEvaluation::run(const std::vector<Subject>& subjects, TaskRun& 
 
 }  // namespace
 
-std::unique_ptr<Task> make_needle() { return std::make_unique<NeedleEvaluation>(); }
+const TaskKind kNeedleTask = {
+    "needle", "A number hidden in text: accuracy by length and depth",
+    R"(A sentence that gives a seven-digit number stands somewhere in neutral filler, and the prompt ends by
+asking for it. An answer is right when the number is in the greedy continuation. Depth 0 is before
+the first sentence, 100 behind the last. Samples depend on seed, length, depth and number alone.
+
+Examples:
+  cplm eval needle runs/vanilla runs/cplm --out results
+  cplm eval needle runs/cplm --lengths 1k,4k,16k --samples 50
+)",
+    []() -> std::unique_ptr<Task> { return std::make_unique<NeedleEvaluation>(); }};
 
 }  // namespace cplm

@@ -1,156 +1,32 @@
 // cplm eval perplexity: mean loss over shards in the three modes, bits per byte, and the paired
 // difference to the first model.
-#include <ATen/ops/stack.h>
-
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 
 #include "cplm/base.h"
-#include "cplm/eval.h"
 #include "runs/json_number.h"
 #include "runs/paired_difference.h"
 #include "tasks/arguments.h"
 #include "tasks/result_table.h"
-#include "tasks/scored_units.h"
 #include "tasks/task_data.h"
 #include "tasks/task_list.h"
+#include "tasks/unit_scores.h"
 
 namespace cplm {
 namespace {
 
-// Sums over the counted targets of one window or document.
-enum Sum {
-  kLoss,
-  kLossNoCopy,
-  kLossForceCopy,
-  kCopyGate,
-  kSinkMass,
-  kCopyWeight,
-  kCounted,
-  kNumSums
-};
-using Sums = std::array<double, kNumSums>;
-
-// By unit of a batch.
-std::vector<Sums> score_units(LanguageModel& model, const ModelInput& input) {
-  const PositionScores scores = model.score(input);
-  const at::Tensor counted = input.targets.ge(0).to(at::kDouble);
-  const auto loss = [&](const at::Tensor& log_prob) {
-    const at::Tensor& x = log_prob.defined() ? log_prob : scores.log_prob;
-    return x.to(at::kDouble).sum(-1).neg();  // 0 where not counted
-  };
-  const auto gate = [&](const at::Tensor& x) {
-    return x.defined() ? x.to(at::kDouble).mul(counted).sum(-1)
-                       : counted.new_zeros(counted.size(0));
-  };
-  const at::Tensor sums =
-      at::stack({loss(scores.log_prob), loss(scores.log_prob_no_copy),
-                 loss(scores.log_prob_force_copy), gate(scores.copy_gate), gate(scores.sink_mass),
-                 gate(scores.copy_weight), counted.sum(-1)},
-                1)
-          .cpu()
-          .contiguous();
-  std::vector<Sums> units(static_cast<size_t>(sums.size(0)));
-  std::copy_n(sums.const_data_ptr<double>(), sums.numel(), units.front().data());
-  return units;
-}
-
-struct SubjectSums {
-  std::vector<Sums> units;
-  Sums total() const {
-    Sums total{};
-    for (const Sums& unit : units) {
-      for (size_t i = 0; i < kNumSums; ++i) total[i] += unit[i];
-    }
-    return total;
-  }
-  WindowSums windows() const {
-    WindowSums sums;
-    for (const Sums& unit : units) {
-      sums.loss.push_back(unit[kLoss]);
-      sums.counted.push_back(static_cast<int64_t>(unit[kCounted]));
-    }
-    return sums;
-  }
-};
-
 class Perplexity : public Task {
  public:
-  void add_arguments(CLI::App& command) override;
-  void check(const std::vector<Subject>& subjects) const override { open_units(subjects); }
+  void add_arguments(CLI::App& command) override { arguments_.add(command); }
+  void check(const std::vector<Subject>& subjects) const override { arguments_.open(subjects); }
   TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
 
  private:
-  std::unique_ptr<ScoredUnits> open_units(const std::vector<Subject>& subjects) const;
-  SubjectSums measure(const Subject& subject, const ScoredUnits& units, TaskRun& run) const;
-  Json description(const ScoredUnits& units) const;
-
-  DataArgument data_;
-  int64_t context_ = 0, sequences_ = 0, batch_ = 8;
-  bool per_document_ = false;
+  UnitArguments arguments_;
 };
-
-constexpr int64_t kUnitsAPiece = 64;
-
-void Perplexity::add_arguments(CLI::App& command) {
-  add_data_argument(command, data_);
-  command.add_option("--context", context_, "Tokens predicted in one go; 0: as in training")
-      ->check(whole_from(0))
-      ->capture_default_str();
-  command.add_flag("--per-document", per_document_,
-                   "Each document by itself, its first tokens up to the context");
-  command.add_option("--sequences", sequences_, "The first so many windows or documents; 0: all")
-      ->check(whole_from(0))
-      ->capture_default_str();
-  command.add_option("--batch", batch_, "Windows or documents at once")
-      ->check(whole_from(1))
-      ->capture_default_str();
-}
-
-std::unique_ptr<ScoredUnits> Perplexity::open_units(const std::vector<Subject>& subjects) const {
-  const std::vector<std::string> patterns = data_patterns(data_, subjects);
-  const int64_t context = common_context(context_, subjects);
-  std::unique_ptr<ScoredUnits> units = per_document_
-                                           ? single_documents(patterns, context, sequences_)
-                                           : packed_windows(patterns, context, sequences_);
-  check_same_tokens(units->shards(), subjects);
-  if (sequences_ > units->size()) {
-    log::warn(str("--sequences ", sequences_, ": there are only ", units->size()));
-  }
-  return units;
-}
-
-SubjectSums Perplexity::measure(const Subject& subject, const ScoredUnits& units,
-                                TaskRun& run) const {
-  SubjectSums sums;
-  std::shared_ptr<LanguageModel> model;
-  for (int64_t first = 0; first < units.size(); first += kUnitsAPiece) {
-    const int64_t last = std::min(units.size(), first + kUnitsAPiece);
-    const Json piece = run.piece(subject, str("units ", first), [&] {
-      if (!model) model = subject.open();
-      Json found = Json::array();
-      for (int64_t begin = first; begin < last; begin += batch_) {
-        const int64_t end = std::min(last, begin + batch_);
-        const ModelInput input = units.input(begin, end, subject, model->options().tensor.device());
-        for (const Sums& unit : score_units(*model, input)) {
-          for (const double sum : unit) found.push_back(json_number(sum));
-        }
-      }
-      return found;
-    });
-    for (int64_t unit = 0; unit < last - first; ++unit) {
-      Sums& each = sums.units.emplace_back();
-      for (size_t i = 0; i < kNumSums; ++i) {
-        each[i] = read_json_number(piece.at(static_cast<size_t>(unit) * kNumSums + i));
-      }
-    }
-  }
-  return sums;
-}
 
 struct ModeColumn {
   const char* name;
@@ -168,7 +44,7 @@ Json mode_json(double loss_sum, double counted, const std::optional<int64_t>& by
   return mode;
 }
 
-Json subject_json(const Subject& subject, const SubjectSums& sums, const SubjectSums& baseline,
+Json subject_json(const Subject& subject, const UnitSums& sums, const UnitSums& baseline,
                   const std::optional<int64_t>& bytes) {
   const Sums total = sums.total();
   const double counted = total[kCounted];
@@ -265,31 +141,20 @@ TaskResult report(const Json& all) {
   return result;
 }
 
-Json Perplexity::description(const ScoredUnits& units) const {
-  return {{"unit", per_document_ ? "document" : "window"},
-          {"sequences", units.size()},
-          {"data_sha256", contents_of(units.shards())}};
-}
-
 TaskResult Perplexity::run(const std::vector<Subject>& subjects, TaskRun& run) {
-  const std::unique_ptr<ScoredUnits> units = open_units(subjects);
-  Json all = {{"format", "cplm-eval-perplexity-1"}, {"data", description(*units)}};
-  all["data"]["context"] = common_context(context_, subjects);
-  const int64_t pieces = (units->size() + kUnitsAPiece - 1) / kUnitsAPiece;
-  run.begin(all.dump(), pieces * static_cast<int64_t>(subjects.size()));
-  std::vector<SubjectSums> sums;
-  for (const Subject& subject : subjects) sums.push_back(measure(subject, *units, run));
-  const double counted = sums.front().total()[kCounted];
-  if (counted == 0) {
-    throw Error("[eval.perplexity] no target is counted; check loss_mask of the shards",
-                ExitCode::kBadData);
-  }
+  const std::unique_ptr<ScoredUnits> units = arguments_.open(subjects);
+  Json all = {{"format", "cplm-eval-perplexity-1"},
+              {"data", arguments_.description(*units, subjects)}};
+  run.begin(all.dump(), UnitArguments::num_pieces(*units) * static_cast<int64_t>(subjects.size()));
+  std::vector<UnitSums> sums;
+  for (const Subject& subject : subjects) sums.push_back(arguments_.measure(subject, *units, run));
+  check_counted(sums.front());
   std::optional<int64_t> bytes;
   if (const std::unique_ptr<TextBytes> text = TextBytes::find(units->shards(), subjects)) {
     bytes = 0;
     for (int64_t unit = 0; unit < units->size(); ++unit) *bytes += units->target_bytes(unit, *text);
   }
-  all["data"]["counted_tokens"] = static_cast<int64_t>(counted);
+  all["data"]["counted_tokens"] = static_cast<int64_t>(sums.front().total()[kCounted]);
   all["data"]["bytes"] = bytes ? Json(*bytes) : Json(nullptr);
   all["subjects"] = Json::array();
   for (size_t i = 0; i < subjects.size(); ++i) {
@@ -300,6 +165,18 @@ TaskResult Perplexity::run(const std::vector<Subject>& subjects, TaskRun& run) {
 
 }  // namespace
 
-std::unique_ptr<Task> make_perplexity() { return std::make_unique<Perplexity>(); }
+const TaskKind kPerplexityTask = {
+    "perplexity", "Loss, perplexity and bits per byte in the three modes",
+    R"(Loss is the mean of -log P(target), in nats a token, over the counted targets; perplexity its exp.
+Modes: natural is the model's P, no_copy the LM head alone, force_copy the Copy-Paste head alone,
+which is infinite as soon as one target is nowhere in its context. Bits per byte count the bytes of
+the text, end-of-document tokens having none. The difference to the first model is paired by window
+or document, each as one cluster.
+
+Examples:
+  cplm eval perplexity runs/vanilla runs/cplm --out results
+  cplm eval perplexity runs/cplm --data "data/books/*.h5" --context 4096 --per-document
+)",
+    []() -> std::unique_ptr<Task> { return std::make_unique<Perplexity>(); }};
 
 }  // namespace cplm

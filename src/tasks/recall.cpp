@@ -39,6 +39,11 @@ class Recall : public Task {
  public:
   Recall() : sample_(synthetic_defaults(SyntheticKind::kRecall)) { sample_.seed = 42; }
   void add_arguments(CLI::App& command) override;
+  void check(const std::vector<Subject>& subjects) const override {
+    for (const Subject& subject : subjects) {
+      for (const int64_t distance : distances(subjects)) maker(subject, distance);
+    }
+  }
   TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
 
  private:
@@ -209,10 +214,7 @@ TaskResult Recall::run(const std::vector<Subject>& subjects, TaskRun& run) {
               {"seed", sample_.seed},
               {"context", context_}};
   run.begin(all.dump(), static_cast<int64_t>(subjects.size() * distances.size()));
-  for (const Subject& subject : subjects) {
-    for (const int64_t distance : distances)
-      maker(subject, distance);  // what does not fit, at once
-  }
+  check(subjects);  // what does not fit, at once
   all["chance"] = 1.0 / static_cast<double>(sample_.pairs);
   all["distances"] = distances;
   all["subjects"] = Json::array();
@@ -238,6 +240,17 @@ TaskResult Recall::run(const std::vector<Subject>& subjects, TaskRun& run) {
 
 }  // namespace
 
-std::unique_ptr<Task> make_recall() { return std::make_unique<Recall>(); }
+const TaskKind kRecallTask = {
+    "recall", "Key-value recall by distance, on token ids",
+    R"(A sequence is an end-of-document token, filler, pairs of a key and its value, filler and one of the
+keys, all random single ids; an answer is right when the key's value is the likeliest next token. For
+models trained on `cplm data make recall`, with whose options the samples are made; no tokenizer is
+needed. Modes as in perplexity. A distance is counted from the value in its pair to the answer.
+
+Examples:
+  cplm eval recall runs/vanilla runs/cplm --first-symbol 1 --out results
+  cplm eval recall runs/cplm --pairs 8 --distances 16,64,256,1k,4k,16k
+)",
+    []() -> std::unique_ptr<Task> { return std::make_unique<Recall>(); }};
 
 }  // namespace cplm

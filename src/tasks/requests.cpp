@@ -105,6 +105,25 @@ TaskResult Requests::run(const std::vector<Subject>& subjects, TaskRun& run) {
 
 }  // namespace
 
-std::unique_ptr<Task> make_requests() { return std::make_unique<Requests>(); }
+const TaskKind kRequestsTask = {
+    "requests", "Continuations of contexts: log P, and multiple-choice accuracies",
+    R"(One JSON object a line: {"context": TEXT, "choices": [TEXT, ...], "gold": 0}, or {"context": TEXT,
+"continuation": TEXT}; lists of token ids in place of texts for models without tokenizer. acc: the
+choice of the greatest log P is right; acc_norm: of the greatest log P a byte. Texts are divided
+into tokens, and cut from the left, as by lm-eval. docs/evaluate.md has the whole format.
+
+Examples:
+  cplm eval requests runs/vanilla runs/cplm --requests arc_easy.jsonl --out results
+  cplm eval requests runs/cplm --requests lambada.jsonl --mode natural --mode no_copy
+constexpr const char* kNeedleNotes =
+    R"(A sentence that gives a seven-digit number stands somewhere in neutral filler, and the prompt ends by
+asking for it. An answer is right when the number is in the greedy continuation. Depth 0 is before
+the first sentence, 100 behind the last. Samples depend on seed, length, depth and number alone.
+
+Examples:
+  cplm eval needle runs/vanilla runs/cplm --out results
+  cplm eval needle runs/cplm --lengths 1k,4k,16k --samples 50
+)",
+    []() -> std::unique_ptr<Task> { return std::make_unique<Requests>(); }};
 
 }  // namespace cplm

@@ -20,6 +20,10 @@ constexpr int64_t kRowsAPiece = 25;
 class Ruler : public Task {
  public:
   void add_arguments(CLI::App& command) override;
+  void check(const std::vector<Subject>& subjects) const override {
+    find_ruler_files(data_, rows_);
+    for (const Subject& subject : subjects) TextModel model(subject);
+  }
   TaskResult run(const std::vector<Subject>& subjects, TaskRun& run) override;
 
  private:
@@ -268,6 +272,18 @@ TaskResult Ruler::run(const std::vector<Subject>& subjects, TaskRun& run) {
 
 }  // namespace
 
-std::unique_ptr<Task> make_ruler_evaluation() { return std::make_unique<Ruler>(); }
+const TaskKind kRulerTask = {
+    "ruler", "RULER's prepared questions, answered and scored",
+    R"(Answers the questions of RULER's prepared jsonl (fields input, outputs, and where there are index,
+answer_prefix, length, others) by greedy decoding, within each task's tokens. A score is the share of
+the references found in the answer, for qa whether one is found, times 100. With --out the answers
+are written to DIR/predictions/MODEL/LENGTH/TASK.jsonl, which RULER's evaluate script reads.
+`cplm data make ruler` writes such files for the tasks that need no downloads, in our own wording.
+
+Examples:
+  cplm eval ruler runs/vanilla runs/cplm --data ruler/synthetic --out results
+  cplm eval ruler runs/cplm --data data/ruler/4096/vt/validation.jsonl --samples 50
+)",
+    []() -> std::unique_ptr<Task> { return std::make_unique<Ruler>(); }};
 
 }  // namespace cplm

@@ -1,17 +1,11 @@
-// Every task's factory; task_list.cpp names them.
+// Every task, each in the file of its name; task_list.cpp lists them.
 #pragma once
-
-#include <memory>
 
 #include "cplm/tasks.h"
 
 namespace cplm {
 
-std::unique_ptr<Task> make_long_context();
-std::unique_ptr<Task> make_perplexity();
-std::unique_ptr<Task> make_requests();
-std::unique_ptr<Task> make_needle();
-std::unique_ptr<Task> make_ruler_evaluation();
-std::unique_ptr<Task> make_recall();
+extern const TaskKind kCopyOnlyTask, kLongContextTask, kMemoryTask, kNeedleTask, kPerplexityTask,
+    kRecallTask, kRequestsTask, kRulerTask;
 
 }  // namespace cplm
