@@ -95,7 +95,7 @@ void Memory::check(const std::vector<Subject>& subjects) const {
                     "weights; leave --data out, or give the run's folder"),
                 ExitCode::kBadConfig);
   }
-  if (measures_loss()) units_.open(subjects);
+  units_.open(subjects);
 }
 
 std::vector<int64_t> Memory::default_lengths(const std::vector<Subject>& subjects) const {

@@ -95,6 +95,20 @@ const std::string& filler_sentence(int64_t i) {
   return sentences[static_cast<size_t>(i) % sentences.size()];
 }
 
+Needle random_needle(SampleRandom& random) {
+  const NeedleTask task;
+  const Wording wording(task);
+  const std::string key = random_parts(task.key, 1, random).front();
+  const std::string value = random_parts(task.value, 1, random).front();
+  return {wording.needle(key, value, task.values), wording.question(key),
+          wording.answer_prefix(key), value};
+}
+
+std::string filler_text(int64_t units, const std::string& needle, int64_t place) {
+  if (needle.empty()) return filler_with({}, {}, units);
+  return filler_with({needle}, {place}, units);
+}
+
 std::string enumeration(const std::vector<std::string>& words) {
   std::string text = words.front();
   for (size_t i = 1; i < words.size(); ++i) {

@@ -42,6 +42,14 @@ int64_t most_needle_units(const NeedleTask& task);
 RetrievalSample needle_sample(const NeedleTask& task, SampleRandom random, int64_t units,
                               std::optional<int64_t> depth_percent = std::nullopt);
 
+// A needle by itself, as those of needle_sample({}, ...).
+struct Needle {
+  std::string sentence, question, answer_prefix, answer;
+};
+Needle random_needle(SampleRandom& random);
+// `units` sentences of filler with a needle's behind sentence `place`; an empty one: filler alone.
+std::string filler_text(int64_t units, const std::string& needle, int64_t place);
+
 // Sentence i of the filler: five neutral sentences, again and again.
 const std::string& filler_sentence(int64_t i);
 // "a", "a and b", "a, b and c".

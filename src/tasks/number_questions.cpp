@@ -1,23 +1,14 @@
 // A 7-digit number in one of several documents of neutral sentences, and the question for it.
 #include <algorithm>
-#include <array>
 
 #include "cplm/base.h"
 #include "data/synthetic_sample.h"
 #include "tasks/document_questions.h"
+#include "tasks/needle_text.h"
 
 namespace cplm {
 namespace {
 
-constexpr std::array kSentences = {"The river runs along the road.", "Boats lie at the bank.",
-                                   "A light wind comes from the west.",
-                                   "In the evening the lamps are lit.", "Then all is quiet again."};
-constexpr std::array kAdjectives = {"amber",  "brave",   "copper", "distant", "early",  "frozen",
-                                    "gentle", "hidden",  "ivory",  "lonely",  "modest", "northern",
-                                    "olive",  "patient", "quiet",  "silver"};
-constexpr std::array kNouns = {"anchor", "bridge", "castle", "desert", "engine", "falcon",
-                               "garden", "harbor", "island", "ladder", "meadow", "orchard",
-                               "planet", "rocket", "tunnel", "valley"};
 constexpr int64_t kAnswerTokens = 16;  // to be written: seven digits, and a space or a word before
 
 class NumberQuestions : public DocumentQuestions {
@@ -26,36 +17,23 @@ class NumberQuestions : public DocumentQuestions {
       : options_(options), tokenizer_(std::move(tokenizer)) {
     document_end_ = tokenizer_.eos_id();
     if (document_end_) behind_ = {*document_end_};
-    std::string once;
-    for (const char* sentence : kSentences) once += std::string(sentence) + " ";
-    const auto tokens = static_cast<int64_t>(tokenizer_.encode(once).size());
-    const int64_t rounds = options.tokens / options.documents / std::max<int64_t>(1, tokens);
-    sentences_ = std::max<int64_t>(1, rounds) * static_cast<int64_t>(kSentences.size());
+    // Sentences differ in length by little: as many as fit by the mean of some.
+    constexpr int64_t kSome = 50;
+    const auto tokens = static_cast<int64_t>(tokenizer_.encode(filler_text(kSome, "", 0)).size());
+    sentences_ = std::max<int64_t>(1, kSome * options.tokens / options.documents / tokens);
   }
 
   DocumentQuestion make(int64_t index) override {
     SampleRandom random(options_.seed, "documents with numbers", index);
-    const auto word = [&](const auto& words) {
-      return std::string(words[static_cast<size_t>(random.below(std::ssize(words)))]);
-    };
-    const std::string name = word(kAdjectives) + " " + word(kNouns);
+    const Needle needle = random_needle(random);
+    const int64_t where = random.below(options_.documents), place = random.below(sentences_ + 1);
     DocumentQuestion question;
-    question.answer_text = std::to_string(1'000'000 + random.below(9'000'000));
-    const int64_t where = random.below(options_.documents), depth = random.below(sentences_ + 1);
-    const std::string hidden = str("The number of the ", name, " is ", question.answer_text, ". ");
+    question.answer_text = needle.answer;
     for (int64_t d = 0; d < options_.documents; ++d) {
-      std::string text;
-      for (int64_t s = 0; s <= sentences_; ++s) {
-        if (d == where && s == depth) text += hidden;
-        if (s < sentences_) {
-          text += std::string(kSentences[static_cast<size_t>(s) % kSentences.size()]) + " ";
-        }
-      }
-      text.back() = '\n';
-      question.documents.push_back(tokenizer_.encode(text));
+      question.documents.push_back(tokenizer_.encode(
+          filler_text(sentences_, d == where ? needle.sentence : "", place) + "\n"));
     }
-    question.prompt = tokenizer_.encode(
-        str("What is the number of the ", name, "? The number of the ", name, " is"));
+    question.prompt = tokenizer_.encode(needle.question + needle.answer_prefix);
     return question;
   }
 
