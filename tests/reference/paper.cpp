@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/delta_rule.h"
 #include "support/finite_difference.h"
 
 namespace cplm::reference {
@@ -158,8 +159,11 @@ Matrix hidden(const Settings& s, const Weights& w, const Sequence& sequence) {
   for (size_t layer = 0; layer < s.layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const Matrix normed = rms_norm(x, w.at(prefix + "input_layernorm.weight"), s.eps);
-    add(x, attention_layer(s, w, prefix + "self_attn.", normed, s.windows.at(layer),
-                           sequence.document_start));
+    add(x, s.windows.at(layer) == kLinearLayer
+               ? delta_layer(w, prefix + "linear_attn.", normed, s.delta, s.eps,
+                             sequence.document_start)
+               : attention_layer(s, w, prefix + "self_attn.", normed, s.windows.at(layer),
+                                 sequence.document_start));
     add(x, mlp_layer(w, prefix + "mlp.",
                      rms_norm(x, w.at(prefix + "post_attention_layernorm.weight"), s.eps)));
   }
