@@ -245,7 +245,7 @@ TEST(CliCheck, ListsWhatTrainWouldRefuse) {
                         "train.batch_tokens=1024"}),
               HasSubstr("58 windows of 16 tokens in data/train/1.h5, fewer than 61.93"));
   EXPECT_THAT(refusals({"data.train=[nowhere/*.h5]"}), HasSubstr("data.train: no shard matches"));
-  EXPECT_THAT(refusals({"model.backbone=recurrent"}), HasSubstr("not built yet"));
+  EXPECT_THAT(refusals({"validation.tasks=[needle]"}), HasSubstr("not built yet"));
 }
 
 // ---- data

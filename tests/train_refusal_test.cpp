@@ -100,10 +100,8 @@ TEST(TrainRefusal, DataThatIsAbsentOrDoesNotFit) {
 
 TEST(TrainRefusal, ConfigsThatCannotRun) {
   const TrainingFolder folder;
-  expect_error(folder.train("run", {"validation.tasks=[needle]", "model.backbone=recurrent"}),
-               ExitCode::kBadConfig,
-               AllOf(HasSubstr("not built yet"), HasSubstr("validation.tasks"),
-                     HasSubstr("model.backbone")));
+  expect_error(folder.train("run", {"validation.tasks=[needle]"}), ExitCode::kBadConfig,
+               AllOf(HasSubstr("not built yet"), HasSubstr("validation.tasks")));
   expect_error(folder.train("run", {"optimizer.no_decay=['*normm*']"}), ExitCode::kBadConfig,
                AllOf(HasSubstr("optimizer.no_decay"), HasSubstr("*normm*")));
   expect_error(folder.train("run", {"model.hiden_size=8"}), ExitCode::kBadConfig,

@@ -48,9 +48,9 @@ void delta_gates_backward(const DeltaGatesInput& input, const DeltaGates& grad,
 // In chunks of kDeltaChunk positions: all chunks at once but for a loop over S, so time and memory
 // are linear in T. Everything inside is wide.
 inline constexpr int64_t kDeltaChunk = 64;
-// Chunks of all sequences and heads that are computed at once: of 64 x 64 float32 numbers each
-// 2 MiB on a CPU, 64 MiB on a GPU.
-inline constexpr int64_t kDeltaCpuChunks = 128, kDeltaGpuChunks = 4096;
+// Chunks of all sequences and heads that are computed at once; each takes about 64 (15 * 64 + 8 (K
+// + U)) numbers in the backward, so a CPU's stay near its cache and a GPU's below a GiB.
+inline constexpr int64_t kDeltaCpuChunks = 32, kDeltaGpuChunks = 1024;
 struct GatedDeltaInput {
   at::Tensor q, k, v;          // [B, T, H, K], [B, T, H, K], [B, T, H, U], strided
   at::Tensor log_decay, beta;  // [B, T, H] wide; log_decay at most 0

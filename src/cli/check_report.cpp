@@ -1,7 +1,6 @@
 // Gathers a config's consequences: parameters, memory, work, schedule, data.
 #include "cli/check_report.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -28,11 +27,6 @@ Json refusals_json(const Config& config, const Texts& of_data) {
     refusals.push_back(error.what());
   }
   return refusals;
-}
-
-bool has_known_layers(const Config& config) {
-  const auto& kinds = config.model.layer_types;
-  return std::find(kinds.begin(), kinds.end(), LayerKind::kLinear) == kinds.end();
 }
 
 Json parameters_json(const Config& config) {
@@ -179,14 +173,12 @@ Json data_json(const Config& config, Texts& refusals) {
 Json check_report(const Config& config) {
   Json report;
   report["config"] = dump_config(config);
-  if (has_known_layers(config)) {
-    report["parameters"] = parameters_json(config);
-    report["memory"] = memory_json(config);
-    report["work"] = work_json(config);
-    report["optimizer"] = decay_json(config);
-    for (const auto& spec : parameter_specs(config.model)) {
-      report["tensors"][spec.name] = spec.shape;
-    }
+  report["parameters"] = parameters_json(config);
+  report["memory"] = memory_json(config);
+  report["work"] = work_json(config);
+  report["optimizer"] = decay_json(config);
+  for (const auto& spec : parameter_specs(config.model)) {
+    report["tensors"][spec.name] = spec.shape;
   }
   report["schedule"] = schedule_json(config);
   report["layer_types"] = layers_json(config.model);

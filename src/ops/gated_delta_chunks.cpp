@@ -61,13 +61,6 @@ ChunkLayout::ChunkLayout(const GatedDeltaInput& in)
           : at::cat({starts, starts.narrow(1, positions_ - 1, 1).expand({batch_, behind})}, 1);
 }
 
-std::vector<int64_t> ChunkLayout::shape(const ChunkSpan& span,
-                                        std::initializer_list<int64_t> rest) const {
-  std::vector<int64_t> sizes = {span.count * batch_ * heads_};
-  sizes.insert(sizes.end(), rest);
-  return sizes;
-}
-
 at::Tensor ChunkLayout::gather(const at::Tensor& x, const ChunkSpan& span) const {
   const int64_t begin = span.first * chunk_, width = x.size(3);
   const int64_t held = std::min(span.count * chunk_, positions_ - begin);  // positions of the span
@@ -108,9 +101,8 @@ at::Tensor ChunkLayout::by_chunk(const at::Tensor& x) const {
   return x.unflatten(0, {x.size(0) / (batch_ * heads_), batch_ * heads_});
 }
 
-at::Tensor ChunkLayout::states(const at::Tensor& states, const ChunkSpan& span,
-                               int64_t ahead) const {
-  return states.narrow(0, span.first + ahead, span.count).flatten(0, 2);
+at::Tensor ChunkLayout::states(const at::Tensor& states, const ChunkSpan& span) const {
+  return states.narrow(0, span.first, span.count).flatten(0, 2);
 }
 
 at::Tensor ChunkLayout::hidden(const ChunkSpan& span) const {

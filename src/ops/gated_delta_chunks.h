@@ -9,7 +9,6 @@
 // is 0 where the state before the chunk is of another document.
 #pragma once
 
-#include <initializer_list>
 #include <vector>
 
 #include "cplm/ops_recurrent.h"
@@ -26,7 +25,6 @@ class ChunkLayout {
   explicit ChunkLayout(const GatedDeltaInput& input);
 
   int64_t chunks() const { return chunks_; }
-  int64_t positions() const { return positions_; }
   // In order. Bounded, so that what a span computes stays near the cache, and on a GPU small.
   const std::vector<ChunkSpan>& spans() const { return spans_; }
   // x [B, T, H, d] -> [M, C, d], wide, with zeros behind position T.
@@ -35,8 +33,8 @@ class ChunkLayout {
   void scatter(const at::Tensor& chunked, const ChunkSpan& span, const at::Tensor& x) const;
   // [M, ...] of the span as [count, B H, ...].
   at::Tensor by_chunk(const at::Tensor& x) const;
-  // Rows [span.first, + count) of states [chunks + 1, B, H, K, U] as [M, K, U]; `ahead`: one later.
-  at::Tensor states(const at::Tensor& states, const ChunkSpan& span, int64_t ahead = 0) const;
+  // Those before the span's chunks of states [chunks + 1, B, H, K, U], as [M, K, U].
+  at::Tensor states(const at::Tensor& states, const ChunkSpan& span) const;
   // 0 where position j is seen by i of the same chunk, else -inf: [C, C], or with documents
   // [count, B, 1, C, C]; wide.
   at::Tensor hidden(const ChunkSpan& span) const;
@@ -44,7 +42,6 @@ class ChunkLayout {
   // with documents.
   at::Tensor began_before(const ChunkSpan& span) const;
   bool has_documents() const { return starts_.defined(); }
-  std::vector<int64_t> shape(const ChunkSpan& span, std::initializer_list<int64_t> rest) const;
 
  private:
   int64_t batch_, positions_, heads_, chunk_, chunks_;

@@ -206,7 +206,7 @@ double loss(const Settings& settings, const Weights& weights,
 }
 
 Weights loss_gradient(const Settings& settings, const Weights& weights,
-                      const std::vector<Sequence>& sequences, Cut cut) {
+                      const std::vector<Sequence>& sequences, Cut cut, double step) {
   std::vector<Matrix> kept;
   for (const Sequence& sequence : sequences) kept.push_back(hidden(settings, weights, sequence));
   Weights moved = weights, gradient;
@@ -217,7 +217,7 @@ Weights loss_gradient(const Settings& settings, const Weights& weights,
           values = x;
           return loss_of(settings, moved, sequences, kept, cut);
         },
-        at);
+        at, step);
     values = at;
   }
   return gradient;

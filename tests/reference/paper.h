@@ -108,6 +108,6 @@ enum class Cut { kNone, kScores, kScoresAndGate };  // stop_gradient
 // d loss / d weight of every element, by central finite differences of four points. A cut path
 // keeps the hidden states of the unchanged weights.
 Weights loss_gradient(const Settings& settings, const Weights& weights,
-                      const std::vector<Sequence>& sequences, Cut cut);
+                      const std::vector<Sequence>& sequences, Cut cut, double step = 1e-3);
 
 }  // namespace cplm::reference
