@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "support/config_text.h"
 
 namespace cplm {
@@ -68,12 +70,33 @@ TEST(ConfigFiles, EighteenRunsHaveTheRecipesNumbers) {
 }
 
 TEST(ConfigFiles, PairsDifferInTheHeadAlone) {
-  for (const char* stem : {"135m-sliding", "360m-full", "1.7b-hybrid", "quickstart"}) {
+  for (const char* stem : {"135m-sliding", "360m-full", "1.7b-hybrid", "135m-recurrent",
+                           "quickstart", "quickstart-recurrent"}) {
     const auto changes = compare_configs(load_config(kFolder / str(stem, "-vanilla.yaml")),
                                          load_config(kFolder / str(stem, "-cplm.yaml")));
     std::vector<std::string> keys;
     for (const ConfigChange& change : changes) keys.push_back(change.key);
     EXPECT_THAT(keys, testing::ElementsAre("run.name", "run.dir", "model.head")) << stem;
+  }
+}
+
+TEST(ConfigFiles, RecurrentRunsDifferFromTheOthersInTheirLayersAlone) {
+  for (const auto& [recurrent, other, mlp, layers] :
+       {std::tuple{"135m-recurrent-cplm", "135m-sliding-cplm", 1536, 23},
+        std::tuple{"quickstart-recurrent-cplm", "quickstart-cplm", 288, 4}}) {
+    Config config = load_config(kFolder / str(recurrent, ".yaml"));
+    const Config expected = load_config(kFolder / str(other, ".yaml"));
+    EXPECT_EQ(config.model.backbone, "recurrent");
+    EXPECT_EQ(config.model.num_hidden_layers, layers);
+    EXPECT_EQ(config.model.intermediate_size, mlp);
+    EXPECT_THAT(config.optimizer.no_decay, testing::ElementsAre("*.A_log", "*.dt_bias"));
+    EXPECT_TRUE(unbuilt_settings(config).empty());
+    EXPECT_EQ(config.model.linear_key_head_dim,
+              3 * config.model.hidden_size / (4 * config.model.num_attention_heads));
+    config.model = expected.model;
+    config.optimizer.no_decay.clear();
+    config.run = expected.run;
+    EXPECT_TRUE(config == expected) << recurrent;
   }
 }
 
