@@ -1,5 +1,5 @@
-// Rules that span several keys, the resolved dump, comparison on resume, unused and unbuilt
-// settings, and the whole configs of configs/.
+// Rules that span several keys, the resolved dump, comparison on resume, unused settings,
+// and the whole configs of configs/.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,6 +52,27 @@ TEST(ConfigRules, BackboneDecidesTheLayers) {
   const Config hybrid =
       small_config({"model={backbone: hybrid, num_hidden_layers: 5, full_attention_every: 2}"});
   EXPECT_THAT(hybrid.model.layer_types, ElementsAre(kSliding, kFull, kSliding, kFull, kSliding));
+}
+
+// hidden_size 32, 4 heads.
+TEST(ConfigRules, SizesOfLinearLayersFollowFromTheWidth) {
+  const ModelConfig derived = small_config({"model.backbone=recurrent"}).model;
+  EXPECT_EQ(derived.linear_num_heads, 4);
+  EXPECT_EQ(derived.linear_key_head_dim, 6);
+  EXPECT_EQ(derived.linear_value_head_dim, 12);
+  const ModelConfig given = small_config({"model={backbone: recurrent, linear_num_heads: 2, "
+                                          "linear_value_head_dim: 5, linear_conv_kernel: 3}"})
+                                .model;
+  EXPECT_EQ(given.linear_key_head_dim, 12);
+  EXPECT_EQ(given.linear_value_head_dim, 5);
+  EXPECT_FALSE(small_config().model.linear_num_heads.has_value());
+  EXPECT_THAT(override_error("model={backbone: recurrent, linear_num_heads: 5}"),
+              HasSubstr("model.linear_key_head_dim: expected a number, since its default, 3 "
+                        "hidden_size / (4 heads) = 96 / 20, is not whole"));
+  EXPECT_THAT(override_error("model={backbone: recurrent, linear_value_head_dim: 16777216}"),
+              HasSubstr("model.linear_value_head_dim: expected at most 16777216 / "
+                        "model.linear_num_heads (4)"));
+  EXPECT_THAT(override_error("model.linear_conv_kernel=0"), HasSubstr("from 1 to 64"));
 }
 
 TEST(ConfigRules, LayerTypesExcludeBackbone) {
@@ -290,20 +311,13 @@ TEST(ConfigFeatures, UnusedSettingsAreListed) {
   EXPECT_THAT(vanilla, Contains("model.copy.rope: unused with model.head: vanilla"));
   EXPECT_THAT(vanilla, Contains(HasSubstr("model.sliding_window: unused")));
   EXPECT_THAT(vanilla, Contains(HasSubstr("model.full_attention_every: unused")));
+  EXPECT_THAT(unused_settings(small_config({"model={linear_num_heads: 2, linear_conv_kernel: 3}"})),
+              AllOf(Contains(HasSubstr("model.linear_num_heads: unused without a linear")),
+                    Contains(HasSubstr("model.linear_conv_kernel: unused"))));
   EXPECT_THAT(unused_settings(small_config({"data.train=[{path: a, weight: 1}]"})),
               Contains("data.train weight: unused with one source"));
   EXPECT_THAT(unused_settings(small_config({"schedule.name=constant"})),
               Contains(HasSubstr("schedule.decay_fraction: unused")));
-}
-
-TEST(ConfigFeatures, UnbuiltSettingsAreListed) {
-  EXPECT_THAT(unbuilt_settings(small_config()), IsEmpty());
-  EXPECT_THAT(unbuilt_settings(small_config({"data.train=[a, b]"})), IsEmpty());
-  for (const char* text : {"model.backbone=recurrent"}) {
-    const std::string key = std::string(text).substr(0, std::string(text).find('='));
-    EXPECT_THAT(unbuilt_settings(small_config({text})),
-                ElementsAre(AllOf(StartsWith(key + ": "), EndsWith(": not built yet"))));
-  }
 }
 
 TEST(ConfigReference, HasALineForEveryKey) {

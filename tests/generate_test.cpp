@@ -82,7 +82,7 @@ GenerateOptions sampled(int64_t tokens, uint64_t seed = 1) {
 }
 
 TEST(Generate, GreedyTakesTheLikeliestOfTheFullForward) {
-  for (const std::string backbone : {"full", "sliding", "hybrid"}) {
+  for (const std::string backbone : {"full", "sliding", "hybrid", "recurrent"}) {
     const auto model = make_model(config_of(backbone));
     std::vector<int64_t> ids = make_prompts({5}).front();
     GenerateOptions options = greedy(12);
@@ -159,7 +159,7 @@ TEST(Generate, NothingToWrite) {
 // Every token the same, greedy and sampled, while drafts are accepted and refused.
 TEST(Generate, SpeculationChangesNoToken) {
   int64_t accepted = 0, refused = 0;
-  for (const std::string backbone : {"full", "sliding", "hybrid"}) {
+  for (const std::string backbone : {"full", "sliding", "hybrid", "recurrent"}) {
     const auto model = copying_model(backbone);
     for (const uint64_t seed : {0, 1, 2}) {
       for (const size_t texts : {1, 3}) {

@@ -30,7 +30,7 @@ ModelConfig config_of(HeadKind head, const std::string& backbone, int64_t window
 
 std::vector<Arm> arms() {
   std::vector<Arm> all;
-  for (const std::string backbone : {"full", "sliding", "hybrid"}) {
+  for (const std::string backbone : {"full", "sliding", "hybrid", "recurrent"}) {
     all.push_back({backbone + " vanilla", config_of(HeadKind::kVanilla, backbone)});
     all.push_back({backbone + " cplm", config_of(HeadKind::kCplm, backbone)});
     all.push_back({backbone + " documents", config_of(HeadKind::kCplm, backbone), true});
@@ -39,6 +39,11 @@ std::vector<Arm> arms() {
   other.config.copy = {StopGradient::kNone, false, true, true};
   other.config.tie_word_embeddings = false;
   all.push_back(other);
+  Arm mixed{"linear beside the others", config_of(HeadKind::kCplm, "recurrent"), true};
+  mixed.config.layer_types = {LayerKind::kLinear, LayerKind::kSliding, LayerKind::kFull};
+  mixed.config.linear_conv_kernel = 2;
+  mixed.config.linear_num_heads = 1;
+  all.push_back(mixed);
   return all;
 }
 
@@ -230,6 +235,7 @@ TEST(ModelDecode, BytesAreTheArithmetic) {
     decoder.reserve(40);
     const CacheBytes want = cache_bytes(arm.config, 40, 4), got = decoder.bytes();
     EXPECT_EQ(got.keys_and_values, 3 * want.keys_and_values) << arm.name;
+    EXPECT_EQ(got.states, 3 * want.states) << arm.name;
     EXPECT_EQ(got.copy_keys, 3 * want.copy_keys);
     EXPECT_EQ(got.copy_ids, 3 * want.copy_ids);
     decoder.advance({{1, make_ids(30, arm.config, 1), 1, false}});
@@ -252,6 +258,38 @@ TEST(ModelDecode, SlidingCopyModelKeepsATwelfth) {
   const CacheBytes full = cache_bytes(config, 4096, 2);
   EXPECT_EQ(full.total(), 4096LL * 98304 * 2);
   EXPECT_NEAR(static_cast<double>(full.total()) / static_cast<double>(sliding.total()), 12.0, 0.05);
+}
+
+// 24 layers of 9 heads with 48 x 96 numbers, and three inputs of each convolution; in bfloat16
+// states stay float32.
+TEST(ModelDecode, RecurrentStatesHaveOneSizeWhateverTheLength) {
+  ModelConfig config = tiny_config(HeadKind::kVanilla);
+  config.hidden_size = 576;
+  config.num_hidden_layers = 24;
+  config.num_attention_heads = 9;
+  set_backbone(config, "recurrent", 0);
+  for (const int64_t positions : {1, 4096}) {
+    const CacheBytes bytes = cache_bytes(config, positions, 2);
+    EXPECT_EQ(bytes.states, 24 * (9 * 48 * 96 * 4 + 3 * (2 * 432 + 864) * 2));
+    EXPECT_EQ(bytes.total(), bytes.states);
+  }
+}
+
+// Chunks of 64 and what is left of them, then single steps.
+TEST(ModelDecode, LongRecurrentTextEqualsTheFullForward) {
+  const Arm arm{"recurrent", config_of(HeadKind::kCplm, "recurrent")};
+  const auto model = make_model(arm.config);
+  const auto ids = make_ids(200, arm.config, 1);
+  Decoder decoder(*model, options_of(arm));
+  std::vector<NextTokens> all;
+  for (size_t begin = 0; begin < ids.size();) {
+    const size_t count = begin == 0 ? 150 : begin < 170 ? 7 : 1;
+    NewTokens tokens{0, slice(ids, begin, count), 0, false};
+    tokens.outputs = static_cast<int64_t>(tokens.ids.size());
+    begin += tokens.ids.size();
+    for (NextTokens& next : decoder.advance({tokens})) all.push_back(std::move(next));
+  }
+  expect_rows(all, *model, arm, {ids}, kDoubleDecode, "long");
 }
 
 TEST(ModelDecode, CachesGrowWhenFull) {
@@ -277,7 +315,7 @@ TEST(ModelDecode, WrongInputIsNamed) {
   EXPECT_THROW(decoder.advance({{0, {1}, 1, false}, {0, {1}, 1, false}}), Error);
   EXPECT_THROW(decoder.advance({{0, {}, 0, false}}), Error);
   EXPECT_THROW(decoder.advance({{0, {1}, 2, false}}), Error);  // outputs
-  EXPECT_THROW(decoder.advance({{0, {1}, 1, true}}), Error);  // no room to take any back
+  EXPECT_THROW(decoder.advance({{0, {1}, 1, true}}), Error);   // no room to take any back
   EXPECT_EQ(decoder.length(0), 0);
   decoder.advance({{0, {1, 2, 3}, 1, false}});
   EXPECT_THROW(decoder.rewind(0, 2), Error);  // was not to be taken back

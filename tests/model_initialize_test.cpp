@@ -55,6 +55,13 @@ TEST(ModelInitialize, SpreadIsThatOfTheKind) {
     const auto n = static_cast<double>(x.size());
     if (name.find("norm") != std::string::npos) {
       EXPECT_TRUE(near(x, std::vector<double>(x.size(), 1.0), 0.0)) << name;
+    } else if (name.find("A_log") != std::string::npos) {
+      for (const double value : x) EXPECT_LE(value, std::log(16.0));
+    } else if (name.find("dt_bias") != std::string::npos) {
+      for (const double value : x) {
+        EXPECT_GE(std::log1p(std::exp(value)), 0.000999);
+        EXPECT_LE(std::log1p(std::exp(value)), 0.100001);
+      }
     } else if (name == "cp_head.sink") {
       EXPECT_TRUE(near(x, std::vector<double>(x.size(), 0.0), 0.0));
     } else {
@@ -148,6 +155,35 @@ ModelConfig smollm2(int64_t width, int64_t layers, int64_t heads, int64_t key_he
   config.intermediate_size = mlp;
   set_backbone(config, "hybrid", 256, 4);
   return config;
+}
+
+TEST(ModelInitialize, DecaysAreLogUniformStepsAndUniformRates) {
+  ModelConfig config = wide_config(HeadKind::kVanilla);
+  config.linear_num_heads = 2048;
+  config.linear_key_head_dim = config.linear_value_head_dim = 1;
+  config.num_hidden_layers = 1;
+  set_backbone(config, "recurrent", 0);
+  const NamedValues got = weights(*initialized(config));
+  std::vector<double> rates = got.at("model.layers.0.linear_attn.A_log");
+  for (double& x : rates) x = std::exp(x);
+  std::vector<double> steps = got.at("model.layers.0.linear_attn.dt_bias");
+  for (double& x : steps) x = std::log(std::log1p(std::exp(x)));
+  const double n = std::sqrt(2048.0), root12 = std::sqrt(12.0);
+  EXPECT_NEAR(moments(rates).mean, 8, 5 * 16 / root12 / n);
+  EXPECT_NEAR(moments(rates).std, 16 / root12, 0.3);
+  EXPECT_NEAR(moments(steps).mean, std::log(0.01), 5 * std::log(100.0) / root12 / n);
+  EXPECT_NEAR(moments(steps).std, std::log(100.0) / root12, 0.1);
+}
+
+// 9 heads of 48 and 96: 2,008,050 weights a mixer; 23 layers instead of 30.
+TEST(ModelCounts, AreThoseOfTheRecurrentSize) {
+  ModelConfig config = smollm2(576, 23, 9, 3, 1536);
+  config.head = HeadKind::kVanilla;
+  set_backbone(config, "recurrent", 0);
+  const ParameterCounts counts = count_parameters(config);
+  EXPECT_EQ(counts.total, 135'570'558);
+  const std::map<std::string, int64_t> parts(counts.parts.begin(), counts.parts.end());
+  EXPECT_EQ(parts.at("linear_attention"), 23 * 2'008'050);
 }
 
 TEST(ModelCounts, AreThoseOfSmolLm2PlusTheCopyHead) {

@@ -138,6 +138,24 @@ TEST(WorkPlan, RecomputationIsTheForwardWithoutItsLastProduct) {
             plan_work(config_of(k1700M, {"train.activation_checkpointing=full"})).flops_per_token);
 }
 
+// 2,610 projected numbers and 864 mixed ones a position, a state of 9 x 48 x 96 a chunk in float32.
+TEST(MemoryPlan, RecurrentLayersKeepAStateAChunk) {
+  const Shape shape{
+      "{vocab_size: 49152, hidden_size: 576, num_hidden_layers: 23, num_attention_heads: 9, "
+      "num_key_value_heads: 3, intermediate_size: 1536, head: vanilla, backbone: recurrent}",
+      135'570'558};
+  const Config config = config_of(shape);
+  EXPECT_EQ(count_parameters(config.model).total, shape.parameters);
+  EXPECT_EQ(part(plan_memory(config), "kept activations"),
+            4096 * 23 * (2 * (2 * 576 + 2610 + 864 + 2 * 1536) + 4 * 9 * 48 * 96 / 64));
+  const WorkPlan work = plan_work(config);
+  const WorkPlan longer = plan_work(config_of(shape, {"data.sequence_length=65536"}));
+  EXPECT_EQ(longer.flops_per_token, work.flops_per_token) << "linear in the length";
+  const double rule = 9 * (4 * 64 * 48 + 64 * 144 + 6 * 48 * 96 + 2 * 64 * 96);
+  const double matrices = 2.0 * (135'570'558 - 23 * (1728 * 4 + 2 * 9 + 96 + 2 * 576) - 576);
+  EXPECT_DOUBLE_EQ(work.flops_per_token, 3 * (matrices + 23 * rule));
+}
+
 TEST(TrafficPlan, IsThatOfRings) {
   const double gradients = 4.0 * k7B.parameters, weights = 2.0 * k7B.parameters;
   const TrafficPlan whole = plan_traffic(config_of(k7B), 4);

@@ -128,6 +128,19 @@ TEST_F(Ranks, AnyNumberTrainsAsOne) {
   EXPECT_EQ(folder_.metrics("double2", "validation").size(), 3U);
 }
 
+TEST_F(Ranks, RecurrentLayersTrainAsOneAlsoSpread) {
+  const Texts recurrent = with(kFifty, {"model.backbone=recurrent"});
+  const Texts wide = with(recurrent, {"train.precision=float64"});
+  train_well(1, "one", wide);
+  train_well(2, "two", wide);
+  expect_near("two", "one", 1e-11, 1e-9);
+  // The model reads decay rates in float32, of whose masters a rank holds only a part.
+  const Texts half = with(recurrent, {"train.precision=bfloat16"});
+  train_well(2, "half", half);
+  train_well(2, "spread", with(half, {"optimizer.shard=true"}));
+  expect_near("spread", "half", 5e-3, 5e-3);
+}
+
 TEST_F(Ranks, TwiceTheSameNumberGivesTheSameBits) {
   train_well(3, "once", kFifty);
   train_well(3, "again", kFifty);

@@ -100,8 +100,6 @@ TEST(TrainRefusal, DataThatIsAbsentOrDoesNotFit) {
 
 TEST(TrainRefusal, ConfigsThatCannotRun) {
   const TrainingFolder folder;
-  expect_error(folder.train("run", {"model.backbone=recurrent"}), ExitCode::kBadConfig,
-               AllOf(HasSubstr("not built yet"), HasSubstr("model.backbone")));
   expect_error(folder.train("run", {"validation.tasks=[perplexty]"}), ExitCode::kBadConfig,
                AllOf(HasSubstr("validation.tasks"), HasSubstr("did you mean perplexity?")));
   expect_error(folder.train("run", {"validation.tasks=[perplexity --data none/*.h5]"}),

@@ -72,6 +72,20 @@ TEST(TrainRun, InBFloat16ItResumesBitForBitFromFloat32Masters) {
   EXPECT_THAT(model.substr(0, 4000), AllOf(HasSubstr("F32"), Not(HasSubstr("BF16"))));
 }
 
+TEST(TrainRun, RecurrentLayersResumeBitForBitAlsoWhenRecomputed) {
+  const TrainingFolder folder;
+  Texts settings = {"model.backbone=null", "model.linear_conv_kernel=3",
+                    "model.layer_types=[linear_attention, sliding_attention]",
+                    "data.intra_document_mask=true", "optimizer.no_decay=['*.A_log']"};
+  expect_finished(folder.train("straight", settings));
+  ASSERT_EQ(folder.train("killed", settings, {}, signal_at(23, SIGKILL)).ended_by_signal, SIGKILL);
+  expect_finished(folder.train("killed", settings));
+  expect_equal_runs(folder, "killed");
+  settings.push_back("train.activation_checkpointing=full");
+  expect_finished(folder.train("recomputed", settings));
+  expect_equal_runs(folder, "recomputed");
+}
+
 TEST(TrainRun, KilledAtTheMiddleAndResumedItIsTheStraightRun) {
   const TrainingFolder folder;
   expect_finished(folder.train("straight"));

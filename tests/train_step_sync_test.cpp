@@ -95,7 +95,9 @@ TEST(TrainStepSync, AStepReadsNothingBack) {
   for (const HeadKind head : {HeadKind::kVanilla, HeadKind::kCplm}) {
     for (const OpsKind ops : {OpsKind::kComposed, OpsKind::kFused}) {
       ModelConfig config = tiny_config(head);
-      set_backbone(config, "hybrid", 3);
+      config.sliding_window = 3;
+      config.num_hidden_layers = 3;
+      config.layer_types = {LayerKind::kLinear, LayerKind::kSliding, LayerKind::kFull};
       config.copy.rope = config.copy.qk_norm = true;
       const auto model = make_model(config, at::kFloat, ops);
       AdamW optimizer(model->parameters(), OptimizerConfig{}, ops);

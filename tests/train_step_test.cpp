@@ -49,9 +49,11 @@ bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal_bits);
 }
 
-ModelConfig hybrid(HeadKind head) {
+ModelConfig every_layer_kind(HeadKind head) {
   ModelConfig config = tiny_config(head);
-  set_backbone(config, "hybrid", 3);
+  config.num_hidden_layers = 3;
+  config.sliding_window = 3;
+  config.layer_types = {LayerKind::kLinear, LayerKind::kSliding, LayerKind::kFull};
   return config;
 }
 
@@ -61,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Heads, TrainStepOfHead,
                          [](const auto& head) { return std::string(name_of(head.param)); });
 
 TEST_P(TrainStepOfHead, MicroBatchesChangeNothing) {
-  const ModelConfig config = hybrid(GetParam());
+  const ModelConfig config = every_layer_kind(GetParam());
   // Rows differ in how many targets count, so that a mean of means would show.
   TokenBatch batch = make_batch(config, 8, 10, 0.3);
   for (size_t i = 0; i < 9; ++i) {
@@ -89,7 +91,7 @@ TEST_P(TrainStepOfHead, MicroBatchesChangeNothing) {
 }
 
 TEST_P(TrainStepOfHead, TheLossIsTheSumOverCountedTargetsAndTheGradientThatOfTheirMean) {
-  const ModelConfig config = hybrid(GetParam());
+  const ModelConfig config = every_layer_kind(GetParam());
   const TokenBatch batch = make_batch(config, 3, 9, 0.4);
   Arm arm(config);
   const auto reference = make_model(config);
@@ -119,7 +121,7 @@ TEST_P(TrainStepOfHead, TheLossIsTheSumOverCountedTargetsAndTheGradientThatOfThe
 }
 
 TEST_P(TrainStepOfHead, ClippingScalesTheWholeGradientAsTorchDoes) {
-  const ModelConfig config = hybrid(GetParam());
+  const ModelConfig config = every_layer_kind(GetParam());
   const TokenBatch batch = make_batch(config, 2, 9, 0.2);
   const auto gradient_after = [&](double limit, double* norm_before) {
     Arm arm(config);
@@ -147,7 +149,7 @@ TEST_P(TrainStepOfHead, ClippingScalesTheWholeGradientAsTorchDoes) {
 }
 
 TEST_P(TrainStepOfHead, ABatchWithoutCountedTargetsOnlyDecaysTheWeights) {
-  const ModelConfig config = hybrid(GetParam());
+  const ModelConfig config = every_layer_kind(GetParam());
   OptimizerConfig settings;
   settings.weight_decay = 0.1;
   Arm arm(config, settings);
@@ -175,7 +177,7 @@ TEST_P(TrainStepOfHead, ABatchWithoutCountedTargetsOnlyDecaysTheWeights) {
 
 // A bad number anywhere: nothing changes, and nothing changes any more.
 TEST_P(TrainStepOfHead, NumbersThatAreNotFiniteNeverReachTheWeights) {
-  const ModelConfig config = hybrid(GetParam());
+  const ModelConfig config = every_layer_kind(GetParam());
   for (const double bad : {kNan, kInf, -kInf}) {
     for (const char* name :
          {"model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"}) {

@@ -60,10 +60,20 @@ struct ModelConfig {
   std::vector<LayerKind> layer_types;  // resolved: one a layer
   int64_t sliding_window = 256;
   int64_t full_attention_every = 4;
+  // Of linear_attention layers (Gated DeltaNet); null: the rule of the functions below.
+  std::optional<int64_t> linear_num_heads, linear_key_head_dim, linear_value_head_dim;
+  int64_t linear_conv_kernel = 4;
+  bool linear_allow_neg_eigval = false;
   HeadKind head = HeadKind::kCplm;
   CopyConfig copy;
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
+  bool has_layer(LayerKind kind) const;
+  int64_t linear_heads() const { return linear_num_heads.value_or(num_attention_heads); }
+  int64_t linear_key_dim() const {
+    return linear_key_head_dim.value_or(3 * hidden_size / (4 * linear_heads()));
+  }
+  int64_t linear_value_dim() const { return linear_value_head_dim.value_or(2 * linear_key_dim()); }
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -203,8 +213,6 @@ std::vector<ConfigChange> compare_configs(const Config& checkpoint, const Config
 // Settings that nothing will use because of another value
 // ("model.copy.rope: unused with model.head: vanilla").
 std::vector<std::string> unused_settings(const Config& config);
-// Settings whose feature is not built yet; train refuses them, check lists them.
-std::vector<std::string> unbuilt_settings(const Config& config);
 // All fields with type, default, range and meaning, for --help and docs (Markdown table).
 std::string config_reference();
 

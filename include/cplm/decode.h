@@ -1,6 +1,7 @@
 // Decoding with caches: new tokens of several sequences of different lengths go through the model
 // together, and each remembers what SPEC.md section 4 says: keys and values of all positions (full
-// attention) or of the window's last (sliding), and one copy key and token id for every position.
+// attention) or of the window's last (sliding), a state of fixed size (linear attention), and one
+// copy key and token id for every position.
 #pragma once
 
 #include <cstdint>
@@ -45,11 +46,12 @@ struct NextTokens {
 
 struct CacheBytes {
   int64_t keys_and_values = 0;  // of attention layers
+  int64_t states = 0;           // of linear-attention layers, whatever the length
   int64_t copy_keys = 0, copy_ids = 0;
-  int64_t total() const { return keys_and_values + copy_keys + copy_ids; }
+  int64_t total() const { return keys_and_values + states + copy_keys + copy_ids; }
 };
 // The caches of one sequence of `positions`, by arithmetic: bytes_per_number for everything but the
-// ids (int32).
+// ids (int32) and the recurrent states (at least float32).
 CacheBytes cache_bytes(const ModelConfig& config, int64_t positions, int64_t bytes_per_number);
 
 class Decoder {

@@ -18,7 +18,14 @@
 namespace cplm {
 
 // ---- parameters
-enum class Init { kNormal, kNormalResidual, kOne, kZero };  // residual: std / sqrt(2 L)
+enum class Init {
+  kNormal,
+  kNormalResidual,  // std / sqrt(2 L)
+  kOne,
+  kZero,
+  kLogDecayRate,  // ln A with A ~ U(0, 16)
+  kStepBias,      // the b with softplus(b) = exp(U(ln 0.001, ln 0.1))
+};
 
 struct Parameter {
   std::string name;  // Hugging Face's; the head's as SPEC.md section 6
@@ -76,7 +83,8 @@ class ParameterStore {
 };
 
 // Fills each tensor from (seed, its name) alone: N(0, std), or N(0, std / sqrt(2 L)) for o_proj and
-// down_proj, ones for norms, zeros for the sink. Device, order and other tensors change nothing.
+// down_proj, ones for norms, zeros for the sink, A_log and dt_bias as their kinds say. Device,
+// order and other tensors change nothing.
 void initialize(ParameterStore& parameters, const ModelConfig& config, uint64_t seed);
 
 // ---- the model
@@ -153,7 +161,7 @@ class LanguageModel {
 // ---- sizes without building
 struct ParameterCounts {
   std::vector<std::pair<std::string, int64_t>>
-      parts;  // embedding, attention, mlp, norms, lm_head, copy_token, cp_head
+      parts;  // embedding, attention, linear_attention, mlp, norms, lm_head, copy_token, cp_head
   int64_t total = 0;
 };
 ParameterCounts count_parameters(const ModelConfig& config);

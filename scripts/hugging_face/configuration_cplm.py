@@ -1,4 +1,4 @@
-"""Settings of a Copy-Paste Language Model, or of a Llama whose layers differ in their attention, for
+"""Settings of a Copy-Paste Language Model, or of a Llama whose layers differ, for
 transformers 5. Travels with the weights: AutoConfig.from_pretrained(FOLDER, trust_remote_code=True).
 """
 
@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 
 INFERENCE_MODES = ("natural", "no_copy", "force_copy")
 STOP_GRADIENTS = ("none", "scores", "scores_and_gate")
-LAYER_TYPES = ("full_attention", "sliding_attention")
+LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 
 
 class CplmConfig(PreTrainedConfig):
@@ -16,6 +16,9 @@ class CplmConfig(PreTrainedConfig):
         alone, "force_copy" the Copy-Paste head alone. May be changed between two calls.
     copy_stop_gradient, copy_include_current, copy_rope, copy_qk_norm: the Copy-Paste head's settings.
     sliding_window: positions that a sliding layer sees, its own included.
+    linear_...: heads, their widths, the short convolutions' length and whether states may change sign, of
+        linear_attention layers (Gated DeltaNet); None is num_attention_heads, 3 hidden_size / (4 heads) and
+        twice that.
     rope_scaling: YaRN of the full layers, {"rope_type": "yarn", "factor": 4.0,
         "original_max_position_embeddings": 2048}, or None; sliding layers and the copy head stay unscaled.
     """
@@ -42,6 +45,11 @@ class CplmConfig(PreTrainedConfig):
     rope_scaling: dict | None = None
     layer_types: list[str] | None = None
     sliding_window: int | None = None
+    linear_num_heads: int | None = None
+    linear_key_head_dim: int | None = None
+    linear_value_head_dim: int | None = None
+    linear_conv_kernel_dim: int = 4
+    linear_allow_neg_eigval: bool = False
     head: str = "cplm"
     inference_mode: str = "natural"
     copy_stop_gradient: str = "none"
@@ -53,12 +61,22 @@ class CplmConfig(PreTrainedConfig):
         if self.layer_types is None:
             kind = "full_attention" if self.sliding_window is None else "sliding_attention"
             self.layer_types = [kind] * self.num_hidden_layers
+        if "linear_attention" in self.layer_types:
+            self._derive_linear_sizes()
         super().__post_init__(**kwargs)
         self._check()
 
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    def _derive_linear_sizes(self):
+        if self.linear_num_heads is None:
+            self.linear_num_heads = self.num_attention_heads
+        if self.linear_key_head_dim is None:
+            self.linear_key_head_dim = 3 * self.hidden_size // (4 * self.linear_num_heads)
+        if self.linear_value_head_dim is None:
+            self.linear_value_head_dim = 2 * self.linear_key_head_dim
 
     def _check(self):
         _expect("head", self.head, ("cplm", "vanilla"))

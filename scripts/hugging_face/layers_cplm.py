@@ -1,4 +1,4 @@
-"""The decoder layers of modeling_cplm.py: RMSNorm, rotary positions, attention to everything or to a
+"""The parts of modeling_cplm.py's decoder layers: RMSNorm, rotary positions, attention to everything or to a
 sliding window, SwiGLU.
 """
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_cplm import CplmConfig
@@ -136,19 +135,3 @@ class CplmAttention(nn.Module):
             **kwargs,
         )
         return self.o_proj(mixed.reshape(*x.shape[:2], -1)), weights
-
-
-class CplmDecoderLayer(GradientCheckpointingLayer):
-    def __init__(self, config: CplmConfig, layer_idx: int):
-        super().__init__()
-        self.self_attn = CplmAttention(config, layer_idx)
-        self.mlp = CplmMLP(config)
-        self.input_layernorm = CplmRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = CplmRMSNorm(config.hidden_size, config.rms_norm_eps)
-
-    def forward(self, x, angles, attention_mask, past_key_values: Cache | None = None, **kwargs):
-        mixed, weights = self.self_attn(
-            self.input_layernorm(x), angles, attention_mask, past_key_values, **kwargs
-        )
-        x = x + mixed
-        return x + self.mlp(self.post_attention_layernorm(x)), weights

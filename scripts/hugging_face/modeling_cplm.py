@@ -1,5 +1,5 @@
-"""Copy-Paste Language Models for transformers 5: a Llama decoder whose layers attend to everything or
-to a sliding window, an LM head, and a Copy-Paste head that points at the tokens of the context.
+"""Copy-Paste Language Models for transformers 5: a Llama decoder whose layers attend to everything, to a
+sliding window, or keep a recurrent state (Gated DeltaNet), an LM head, and a Copy-Paste head that points at the tokens of the context.
 Travels with the weights: AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True).
 
 `logits` are the natural logarithm of the probabilities, already normalised, in float32:
@@ -16,16 +16,37 @@ from transformers.masking_utils import (
     create_sliding_window_causal_mask,
     find_packed_sequence_indices,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import can_return_tuple
 
 from .configuration_cplm import INFERENCE_MODES, CplmConfig
 from .copy_head_cplm import CopyContext, CopyPasteHead, CopyToken, add_copy_layer, log_mixture
-from .layers_cplm import CplmDecoderLayer, CplmRMSNorm, RotaryEmbedding, wide
+from .gated_delta_cplm import CplmGatedDelta, LinearContext, own_linear_layers
+from .layers_cplm import CplmAttention, CplmMLP, CplmRMSNorm, RotaryEmbedding, wide
 
 # Rows whose V log-probabilities are computed at once where no gradient is asked for.
 ROWS_AT_ONCE = 256
+
+
+class CplmDecoderLayer(GradientCheckpointingLayer):
+    def __init__(self, config: CplmConfig, layer_idx: int):
+        super().__init__()
+        self.is_linear = config.layer_types[layer_idx] == "linear_attention"
+        if self.is_linear:
+            self.linear_attn = CplmGatedDelta(config, layer_idx)
+        else:
+            self.self_attn = CplmAttention(config, layer_idx)
+        self.mlp = CplmMLP(config)
+        self.input_layernorm = CplmRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = CplmRMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x, angles, mask, past_key_values: Cache | None = None, **kwargs):
+        mixer = self.linear_attn if self.is_linear else self.self_attn
+        mixed, weights = mixer(self.input_layernorm(x), angles, mask, past_key_values, **kwargs)
+        x = x + mixed
+        return x + self.mlp(self.post_attention_layernorm(x)), weights
 
 
 class CplmPreTrainedModel(PreTrainedModel):
@@ -46,6 +67,8 @@ class CplmPreTrainedModel(PreTrainedModel):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
         elif isinstance(module, CopyPasteHead):
             nn.init.zeros_(module.sink)
+        elif isinstance(module, CplmGatedDelta):
+            module.init_decay()
 
 
 class CplmModel(CplmPreTrainedModel):
@@ -57,7 +80,7 @@ class CplmModel(CplmPreTrainedModel):
         scaled = {"full_attention": config.rope_scaling, "sliding_attention": None}
         self.rope = {
             kind: RotaryEmbedding(config.head_dim, config.rope_theta, scaled[kind])
-            for kind in set(config.layer_types)
+            for kind in set(config.layer_types) - {"linear_attention"}
         }
         self.gradient_checkpointing = False
         self.post_init()
@@ -78,7 +101,14 @@ class CplmModel(CplmPreTrainedModel):
                 position_ids=position_ids,
             )
             for kind in self.rope
-        }
+        } | {"linear_attention": self._linear_context(inputs_embeds, attention_mask, position_ids, past_key_values)}
+
+    def _linear_context(self, x, attention_mask, position_ids, past_key_values) -> LinearContext:
+        documents = None
+        if attention_mask is None and past_key_values is None and "linear_attention" in self.config.layer_types:
+            documents = find_packed_sequence_indices(position_ids.expand(x.shape[0], -1))
+        padding = None if attention_mask is None else attention_mask[:, -x.shape[1] :]
+        return LinearContext(padding, documents)
 
     def forward(
         self,
@@ -101,6 +131,8 @@ class CplmModel(CplmPreTrainedModel):
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
+        if past_key_values is not None:
+            own_linear_layers(past_key_values, self.config)
         if position_ids is None:
             past = 0 if past_key_values is None else past_key_values.get_seq_length()
             position_ids = torch.arange(past, past + x.shape[1], device=x.device).unsqueeze(0)
@@ -110,7 +142,7 @@ class CplmModel(CplmPreTrainedModel):
         for layer, kind in zip(self.layers, self.config.layer_types):
             states.append(x)
             x, weights = layer(
-                x, angles[kind], masks[kind], past_key_values=past_key_values, **kwargs
+                x, angles.get(kind), masks[kind], past_key_values=past_key_values, **kwargs
             )
             attentions.append(weights)
         x = self.norm(x)
@@ -133,6 +165,15 @@ class CplmForCausalLM(CplmPreTrainedModel, GenerationMixin):
             self.copy_token = CopyToken(config.hidden_size)
             self.cp_head = CopyPasteHead(config)
         self.post_init()
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        cache = model_kwargs.get("past_key_values")
+        if cache is None:
+            return
+        own_linear_layers(cache, self.config)
+        if generation_config.is_assistant:  # it will take back what it drafts
+            cache.activate_past_recording()
 
     def _mode(self) -> str:
         mode = self.config.inference_mode
@@ -222,6 +263,8 @@ class CplmForCausalLM(CplmPreTrainedModel, GenerationMixin):
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         copies = self.config.head == "cplm"
+        if past_key_values is not None:
+            own_linear_layers(past_key_values, self.config)
         if copies and past_key_values is not None:
             add_copy_layer(past_key_values, self.config.num_hidden_layers)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()

@@ -158,10 +158,8 @@ void add_check_command(CLI::App& app) {
       std::printf("%s\n", report.dump(2).c_str());
       return;
     }
-    if (report.contains("parameters")) {  // every layer kind is built
-      print_counts(report);
-      print_decay(report);
-    }
+    print_counts(report);
+    print_decay(report);
     if (report.contains("cluster")) print_cluster(report["cluster"]);
     print_schedule(report);
     print_data(report);

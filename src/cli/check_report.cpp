@@ -1,7 +1,6 @@
 // Gathers a config's consequences: parameters, memory, work, schedule, data.
 #include "cli/check_report.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,7 +18,7 @@ using Texts = std::vector<std::string>;
 
 // What `cplm train` would refuse although every setting by itself is right.
 Json refusals_json(const Config& config, const Texts& of_data) {
-  Json refusals = unbuilt_settings(config);
+  Json refusals = Json::array();
   for (const std::string& refusal : of_data) refusals.push_back(refusal);
   if (config.run.dir.empty()) refusals.push_back("run.dir: not set");
   if (const std::string problem = tasks_problem(config); !problem.empty()) {
@@ -31,11 +30,6 @@ Json refusals_json(const Config& config, const Texts& of_data) {
     refusals.push_back(error.what());
   }
   return refusals;
-}
-
-bool has_known_layers(const Config& config) {
-  const auto& kinds = config.model.layer_types;
-  return std::find(kinds.begin(), kinds.end(), LayerKind::kLinear) == kinds.end();
 }
 
 Json parameters_json(const Config& config) {
@@ -182,21 +176,18 @@ Json data_json(const Config& config, Texts& refusals) {
 Json check_report(const Config& config) {
   Json report;
   report["config"] = dump_config(config);
-  if (has_known_layers(config)) {
-    report["parameters"] = parameters_json(config);
-    report["memory"] = memory_json(config);
-    report["work"] = work_json(config);
-    report["optimizer"] = decay_json(config);
-    for (const auto& spec : parameter_specs(config.model)) {
-      report["tensors"][spec.name] = spec.shape;
-    }
+  report["parameters"] = parameters_json(config);
+  report["memory"] = memory_json(config);
+  report["work"] = work_json(config);
+  report["optimizer"] = decay_json(config);
+  for (const auto& spec : parameter_specs(config.model)) {
+    report["tensors"][spec.name] = spec.shape;
   }
   report["schedule"] = schedule_json(config);
   report["layer_types"] = layers_json(config.model);
   Texts data_refusals;
   report["data"] = data_json(config, data_refusals);
   report["unused_settings"] = unused_settings(config);
-  report["not_built_yet"] = unbuilt_settings(config);
   report["train_would_refuse"] = refusals_json(config, data_refusals);
   return report;
 }

@@ -240,10 +240,14 @@ class Writer {
                     counts_.passes, " passes"));
     }
     const at::Tensor& weights = model_.parameters().flat_value();
+    const std::string states =
+        counts_.caches.states > 0
+            ? str(", recurrent states ", mib(static_cast<double>(counts_.caches.states)))
+            : "";
     log::info(
         str("memory: weights ",
             mib(static_cast<double>(weights.numel()) * static_cast<double>(weights.element_size())),
-            ", keys and values ", mib(static_cast<double>(counts_.caches.keys_and_values)),
+            ", keys and values ", mib(static_cast<double>(counts_.caches.keys_and_values)), states,
             ", copy keys ", mib(static_cast<double>(counts_.caches.copy_keys)), ", copy ids ",
             mib(static_cast<double>(counts_.caches.copy_ids)), ", peak ",
             mib(peak_memory_mb(weights.device()) * (1 << 20))));

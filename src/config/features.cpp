@@ -1,30 +1,17 @@
-// Settings that stand in a config without effect: those another value makes pointless, and those
-// whose feature is not built yet. The second table shrinks as features arrive.
-#include <algorithm>
-
-#include "cplm/base.h"
+// Settings that stand in a config without effect, since another value makes them pointless.
 #include "cplm/config.h"
 
 namespace cplm {
 namespace {
-
-bool has_layer(const Config& config, LayerKind kind) {
-  const auto& layers = config.model.layer_types;
-  return std::find(layers.begin(), layers.end(), kind) != layers.end();
-}
 
 struct Setting {
   const char* text;  // "key: why"
   bool (*applies)(const Config&);
 };
 
-constexpr Setting kUnbuilt[] = {
-    {"model.backbone: recurrent (linear_attention layers)",
-     [](const Config& c) { return has_layer(c, LayerKind::kLinear); }},
-};
-
 bool is_vanilla(const Config& c) { return c.model.head == HeadKind::kVanilla; }
-bool has_no_window(const Config& c) { return !has_layer(c, LayerKind::kSliding); }
+bool has_no_window(const Config& c) { return !c.model.has_layer(LayerKind::kSliding); }
+bool has_no_linear(const Config& c) { return !c.model.has_layer(LayerKind::kLinear); }
 bool is_no_hybrid(const Config& c) { return c.model.backbone != "hybrid"; }
 bool never_decays(const Config& c) {
   const bool empty_decay = c.schedule.name == ScheduleKind::kWsd && c.schedule.decay_fraction == 0;
@@ -43,9 +30,21 @@ constexpr Setting kUnused[] = {
     {"model.copy.rope: unused with model.head: vanilla", is_vanilla},
     {"model.copy.qk_norm: unused with model.head: vanilla", is_vanilla},
     {"model.rope_scaling: unused without a full_attention layer",
-     [](const Config& c) { return c.model.rope_scaling && !has_layer(c, LayerKind::kFull); }},
+     [](const Config& c) { return c.model.rope_scaling && !c.model.has_layer(LayerKind::kFull); }},
     {"model.sliding_window: unused without a sliding_attention layer", has_no_window},
     {"model.full_attention_every: unused unless model.backbone is hybrid", is_no_hybrid},
+    {"model.linear_num_heads: unused without a linear_attention layer",
+     [](const Config& c) { return c.model.linear_num_heads && has_no_linear(c); }},
+    {"model.linear_key_head_dim: unused without a linear_attention layer",
+     [](const Config& c) { return c.model.linear_key_head_dim && has_no_linear(c); }},
+    {"model.linear_value_head_dim: unused without a linear_attention layer",
+     [](const Config& c) { return c.model.linear_value_head_dim && has_no_linear(c); }},
+    {"model.linear_conv_kernel: unused without a linear_attention layer",
+     [](const Config& c) {
+       return c.model.linear_conv_kernel != ModelConfig{}.linear_conv_kernel && has_no_linear(c);
+     }},
+    {"model.linear_allow_neg_eigval: unused without a linear_attention layer",
+     [](const Config& c) { return c.model.linear_allow_neg_eigval && has_no_linear(c); }},
     {"data.train weight: unused with one source",
      [](const Config& c) { return c.data.train.size() == 1 && c.data.train[0].weight; }},
     {"schedule.decay_fraction: unused with schedule.name: constant", is_constant},
@@ -57,24 +56,14 @@ constexpr Setting kUnused[] = {
     {"validation.sequences: unused without data.validation", has_no_validation},
 };
 
-template <size_t size>
-std::vector<std::string> texts_of(const Setting (&settings)[size], const Config& config,
-                                  const char* suffix) {
-  std::vector<std::string> texts;
-  for (const Setting& setting : settings) {
-    if (setting.applies(config)) texts.push_back(str(setting.text, suffix));
-  }
-  return texts;
-}
-
 }  // namespace
 
 std::vector<std::string> unused_settings(const Config& config) {
-  return texts_of(kUnused, config, "");
-}
-
-std::vector<std::string> unbuilt_settings(const Config& config) {
-  return texts_of(kUnbuilt, config, ": not built yet");
+  std::vector<std::string> texts;
+  for (const Setting& setting : kUnused) {
+    if (setting.applies(config)) texts.emplace_back(setting.text);
+  }
+  return texts;
 }
 
 }  // namespace cplm

@@ -127,6 +127,17 @@ struct Fields<ModelConfig> {
             "positions that a sliding layer sees, its own included"),
       field("full_attention_every", &C::full_attention_every, {.min = 1, .max = 10'000}, "layers",
             "hybrid: layers n, 2n, 3n ... are full"),
+      field("linear_num_heads", &C::linear_num_heads, {.min = 1, .max = kMaxSize}, "",
+            "heads H of a linear layer; null is num_attention_heads"),
+      field("linear_key_head_dim", &C::linear_key_head_dim, {.min = 1, .max = kMaxSize}, "",
+            "width of a linear layer's query and key heads; null is 3 hidden_size / (4 H)"),
+      field("linear_value_head_dim", &C::linear_value_head_dim, {.min = 1, .max = kMaxSize}, "",
+            "width of a linear layer's value heads; null is twice the keys'"),
+      field("linear_conv_kernel", &C::linear_conv_kernel, {.min = 1, .max = 64}, "tokens",
+            "that the short convolutions of a linear layer see, the own included"),
+      field("linear_allow_neg_eigval", &C::linear_allow_neg_eigval, kAny, "",
+            "linear layers: the strength of writing is up to 2 instead of 1, so that states may "
+            "change sign"),
       field("head", &C::head, kAny, "", "LM head alone, or with the Copy-Paste head"),
       field("copy", &C::copy, kAny, "", "settings of the Copy-Paste head"));
 };
@@ -153,7 +164,7 @@ struct Fields<DataConfig> {
             {.min = 1, .max = kMaxSize, .fixed_on_resume = true}, "tokens",
             "positions T of a sequence"),
       field("intra_document_mask", &C::intra_document_mask, kAny, "",
-            "neither attention nor the copy head crosses a document's start"));
+            "no layer and not the copy head looks across a document's start"));
 };
 
 template <>

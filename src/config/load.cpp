@@ -158,6 +158,10 @@ int64_t ScheduleConfig::decay_steps(int64_t total_steps) const {
   return std::llround(decay_fraction * static_cast<double>(total_steps));
 }
 
+bool ModelConfig::has_layer(LayerKind kind) const {
+  return std::find(layer_types.begin(), layer_types.end(), kind) != layer_types.end();
+}
+
 int64_t Config::total_steps() const {
   if (train.steps) return *train.steps;
   const int64_t tokens = train.total_tokens.value_or(0), batch = train.batch_tokens;

@@ -1,6 +1,7 @@
 // Rules that span several keys. Each names the place of the key to change and what it depends on.
 #include "config/validate.h"
 
+#include "config/fields.h"
 #include "cplm/base.h"
 
 namespace cplm {
@@ -16,6 +17,7 @@ class Validator {
     check_heads();
     check_rope();
     resolve_layers();
+    resolve_linear();
     check_batch();
     check_mixture();
     check_length();
@@ -92,6 +94,28 @@ class Validator {
     if (model_.backbone == "recurrent") return LayerKind::kLinear;
     const bool sliding = model_.backbone == "hybrid" && layer % model_.full_attention_every != 0;
     return sliding ? LayerKind::kSliding : LayerKind::kFull;
+  }
+
+  // Sizes of linear layers are written out, so that a resume sees them; null without such layers.
+  void resolve_linear() {
+    if (!model_.has_layer(LayerKind::kLinear)) return;
+    const int64_t heads = model_.linear_heads(), width = model_.hidden_size;
+    if (!model_.linear_key_head_dim && 3 * width % (4 * heads) != 0) {
+      fail("model.linear_key_head_dim",
+           str("expected a number, since its default, 3 hidden_size / (4 heads) = ", 3 * width,
+               " / ", 4 * heads, ", is not whole; found null"));
+    }
+    model_.linear_num_heads = heads;
+    model_.linear_key_head_dim = model_.linear_key_dim();
+    model_.linear_value_head_dim = model_.linear_value_dim();
+    constexpr auto kMost = static_cast<int64_t>(kMaxSize);
+    for (const auto& [key, width_of_head] :
+         {std::pair{"model.linear_key_head_dim", *model_.linear_key_head_dim},
+          std::pair{"model.linear_value_head_dim", *model_.linear_value_head_dim}}) {
+      if (heads * width_of_head <= kMost) continue;
+      fail(key, str("expected at most ", kMost, " / model.linear_num_heads (", heads, "), found ",
+                    width_of_head));
+    }
   }
 
   void check_batch() const {

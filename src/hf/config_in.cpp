@@ -23,12 +23,13 @@ const std::set<std::string>& known_keys() {
       "bos_token_id", "copy_include_current", "copy_qk_norm", "copy_rope", "copy_stop_gradient",
       "dtype", "eos_token_id", "head", "head_dim", "hidden_act", "hidden_size", "inference_mode",
       "initializer_range", "intermediate_size", "is_llama_config", "layer_types",
-      "max_position_embeddings", "mlp_bias", "model_type", "num_attention_heads",
-      "num_hidden_layers", "num_key_value_heads", "output_attentions", "output_hidden_states",
-      "pad_token_id", "partial_rotary_factor", "pretraining_tp", "quantization_config",
-      "return_dict", "rms_norm_eps", "rope_interleaved", "rope_parameters", "rope_scaling",
-      "rope_theta", "sliding_window", "tie_word_embeddings", "torch_dtype",
-      "transformers.js_config", "transformers_version", "use_cache", "vocab_size",
+      "linear_allow_neg_eigval", "linear_conv_kernel_dim", "linear_key_head_dim",
+      "linear_num_heads", "linear_value_head_dim", "max_position_embeddings", "mlp_bias",
+      "model_type", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
+      "output_attentions", "output_hidden_states", "pad_token_id", "partial_rotary_factor",
+      "pretraining_tp", "quantization_config", "return_dict", "rms_norm_eps", "rope_interleaved",
+      "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "tie_word_embeddings",
+      "torch_dtype", "transformers.js_config", "transformers_version", "use_cache", "vocab_size",
       // transformers 5 writes these for every model
       "chunk_size_feed_forward", "id2label", "is_encoder_decoder", "label2id", "problem_type"};
   return keys;
@@ -162,15 +163,33 @@ class ConfigReader {
     if (std::ssize(kinds) != layers) {
       json_.fail("layer_types", str("num_hidden_layers = ", layers, " names"));
     }
-    for (const std::string& kind : kinds) {
-      if (kind != "full_attention" && kind != "sliding_attention") {
-        json_.fail("layer_types", "full_attention and sliding_attention");
-      }
-      if (kind == "sliding_attention" && !slides) json_.fail("sliding_window", "a number");
-      model_.layer_types.push_back(kind == "full_attention" ? LayerKind::kFull
-                                                            : LayerKind::kSliding);
-    }
+    for (const std::string& kind : kinds) model_.layer_types.push_back(kind_of(kind, slides));
+    if (model_.has_layer(LayerKind::kLinear)) read_linear();
     name_backbone();
+  }
+
+  LayerKind kind_of(const std::string& name, bool slides) const {
+    if (name == "full_attention") return LayerKind::kFull;
+    if (name == "linear_attention" && family_ == Family::kCplm) return LayerKind::kLinear;
+    if (name != "sliding_attention") {
+      json_.fail("layer_types", family_ == Family::kCplm
+                                    ? "full_attention, sliding_attention and linear_attention"
+                                    : "full_attention and sliding_attention");
+    }
+    if (!slides) json_.fail("sliding_window", "a number");
+    return LayerKind::kSliding;
+  }
+
+  // As the Python code of such a folder has them.
+  void read_linear() {
+    const int64_t heads = json_.whole("linear_num_heads", model_.num_attention_heads);
+    model_.linear_num_heads = heads;
+    model_.linear_key_head_dim =
+        json_.whole("linear_key_head_dim", 3 * model_.hidden_size / (4 * heads));
+    model_.linear_value_head_dim =
+        json_.whole("linear_value_head_dim", 2 * *model_.linear_key_head_dim);
+    model_.linear_conv_kernel = json_.whole("linear_conv_kernel_dim", 4);
+    model_.linear_allow_neg_eigval = json_.boolean("linear_allow_neg_eigval", false);
   }
 
   // Ours scales full layers alone; Mistral would scale its sliding ones.
@@ -180,9 +199,18 @@ class ConfigReader {
     }
   }
 
+  void name_recurrent() {
+    const auto& kinds = model_.layer_types;
+    const bool all =
+        std::count(kinds.begin(), kinds.end(), LayerKind::kLinear) == std::ssize(kinds);
+    model_.backbone = all ? "recurrent" : "";
+    if (all) model_.layer_types.clear();
+  }
+
   // full, sliding or hybrid where one of them says the same as the list.
   void name_backbone() {
     const auto& kinds = model_.layer_types;
+    if (model_.has_layer(LayerKind::kLinear)) return name_recurrent();
     const auto first_full = std::find(kinds.begin(), kinds.end(), LayerKind::kFull);
     const int64_t every = first_full - kinds.begin() + 1;
     model_.backbone = first_full == kinds.end() ? "sliding" : every == 1 ? "full" : "hybrid";

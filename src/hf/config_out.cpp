@@ -21,13 +21,13 @@ bool all_layers(const ModelConfig& model, LayerKind kind) {
 
 // A window of one position never leaves the caches of transformers: its layers would see all.
 bool can_cache(const ModelConfig& model) {
-  return model.sliding_window > 1 || all_layers(model, LayerKind::kFull);
+  return model.sliding_window > 1 || !model.has_layer(LayerKind::kSliding);
 }
 
 // transformers 4 reads rope_theta and rope_scaling, 5 rope_parameters (and the older two).
 void add_rope(const ModelConfig& model, Json& json) {
   Json scaling;
-  if (model.rope_scaling && !all_layers(model, LayerKind::kSliding)) {
+  if (model.rope_scaling && model.has_layer(LayerKind::kFull)) {
     scaling["rope_type"] = model.rope_scaling->rope_type;
     scaling["factor"] = model.rope_scaling->factor;
     scaling["original_max_position_embeddings"] =
@@ -46,8 +46,15 @@ void add_cplm_fields(const ModelConfig& model, Json& json) {
                       {"AutoModel", "modeling_cplm.CplmModel"},
                       {"AutoModelForCausalLM", "modeling_cplm.CplmForCausalLM"}};
   for (const LayerKind kind : model.layer_types) json["layer_types"].push_back(name_of(kind));
-  const bool slides = !all_layers(model, LayerKind::kFull);
+  const bool slides = model.has_layer(LayerKind::kSliding);
   json["sliding_window"] = slides ? Json(model.sliding_window) : Json(nullptr);
+  if (model.has_layer(LayerKind::kLinear)) {
+    json["linear_num_heads"] = model.linear_heads();
+    json["linear_key_head_dim"] = model.linear_key_dim();
+    json["linear_value_head_dim"] = model.linear_value_dim();
+    json["linear_conv_kernel_dim"] = model.linear_conv_kernel;
+    json["linear_allow_neg_eigval"] = model.linear_allow_neg_eigval;
+  }
   json["head"] = name_of(model.head);
   json["inference_mode"] = "natural";
   json["copy_stop_gradient"] = name_of(model.copy.stop_gradient);
@@ -130,7 +137,8 @@ Json generation_json(const ModelConfig& model, const SpecialIds& ids) {
 
 const std::vector<std::string>& code_files() {
   static const std::vector<std::string> files = {"configuration_cplm.py", "modeling_cplm.py",
-                                                 "layers_cplm.py", "copy_head_cplm.py"};
+                                                 "layers_cplm.py", "gated_delta_cplm.py",
+                                                 "copy_head_cplm.py"};
   return files;
 }
 

@@ -15,9 +15,9 @@ std::unique_ptr<Mixer> make_mixer(ParameterStore& store, const ModelConfig& conf
     case LayerKind::kSliding:
       return make_attention_mixer(store, config, prefix + "self_attn.", config.sliding_window);
     case LayerKind::kLinear:
-      break;
+      return make_gated_delta_mixer(store, config, prefix + "linear_attn.");
   }
-  throw Error("[model] layer kind linear_attention is not built", ExitCode::kBadConfig);
+  throw Error(str("[model] unknown layer kind ", static_cast<int>(kind)));
 }
 
 }  // namespace

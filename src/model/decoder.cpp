@@ -10,6 +10,7 @@
 #include "cplm/decode.h"
 #include "model/attention_cache.h"
 #include "model/backbone.h"
+#include "model/gated_delta_cache.h"
 #include "model/head.h"
 #include "model/head_copy_cache.h"
 
@@ -264,7 +265,10 @@ void Decoder::select(const std::vector<int64_t>& sequences) {
 
 CacheBytes Decoder::bytes() const {
   CacheBytes bytes;
-  for (const auto& layer : impl_->layers) bytes.keys_and_values += layer->bytes();
+  for (const auto& layer : impl_->layers) {
+    const bool is_state = dynamic_cast<const GatedDeltaCache*>(layer.get()) != nullptr;
+    (is_state ? bytes.states : bytes.keys_and_values) += layer->bytes();
+  }
   if (const auto* copy = dynamic_cast<const HeadCopyCache*>(impl_->copy.get())) {
     bytes.copy_keys = copy->key_bytes();
     bytes.copy_ids = copy->id_bytes();

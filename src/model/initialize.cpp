@@ -30,20 +30,42 @@ void fill_normal(double* out, int64_t numel, uint64_t key, double std) {
   });
 }
 
+// body(u) for each element, u uniform in (0, 1].
+template <class Body>
+void fill_uniform(double* out, int64_t numel, uint64_t key, const Body& body) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] = body(unit_interval(mix64(key + static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15ULL)));
+  }
+}
+
+double log_decay_rate(double u) { return std::log(16.0 * u); }
+
+// softplus of it is a step between 0.001 and 0.1, each order of magnitude as likely.
+double step_bias(double u) {
+  const double step = std::exp(std::log(1e-3) + u * std::log(100.0));
+  return step + std::log(-std::expm1(-step));
+}
+
+void fill(const Parameter& p, const ModelConfig& config, uint64_t key, double* out) {
+  if (p.init == Init::kLogDecayRate) return fill_uniform(out, p.numel, key, log_decay_rate);
+  if (p.init == Init::kStepBias) return fill_uniform(out, p.numel, key, step_bias);
+  const double residual = std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+  fill_normal(
+      out, p.numel, key,
+      p.init == Init::kNormal ? config.initializer_range : config.initializer_range / residual);
+}
+
 }  // namespace
 
 void initialize(ParameterStore& parameters, const ModelConfig& config, uint64_t seed) {
-  const double residual = std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   for (const Parameter& p : parameters.all()) {
     if (p.init == Init::kOne) {
       p.master.fill_(1.0);
     } else if (p.init == Init::kZero) {
       p.master.zero_();
     } else {
-      const double std =
-          p.init == Init::kNormal ? config.initializer_range : config.initializer_range / residual;
       const at::Tensor values = at::empty({p.numel}, at::TensorOptions().dtype(at::kDouble));
-      fill_normal(values.mutable_data_ptr<double>(), p.numel, mix64(seed ^ hash_name(p.name)), std);
+      fill(p, config, mix64(seed ^ hash_name(p.name)), values.mutable_data_ptr<double>());
       p.master.copy_(values.view(p.shape));
     }
   }

@@ -24,6 +24,7 @@ bool contains(const std::string& text, const char* part) {
 const char* part_of(const std::string& name) {
   if (contains(name, "embed_tokens")) return "embedding";
   if (contains(name, "self_attn")) return "attention";
+  if (contains(name, "linear_attn")) return "linear_attention";
   if (contains(name, ".mlp.")) return "mlp";
   if (contains(name, "norm")) return "norms";
   if (contains(name, "lm_head")) return "lm_head";

@@ -64,5 +64,8 @@ class Mixer {
 // prefix: "model.layers.3.self_attn." ; window 0: full attention.
 std::unique_ptr<Mixer> make_attention_mixer(ParameterStore& store, const ModelConfig& config,
                                             const std::string& prefix, int64_t window);
+// prefix: "model.layers.3.linear_attn."
+std::unique_ptr<Mixer> make_gated_delta_mixer(ParameterStore& store, const ModelConfig& config,
+                                              const std::string& prefix);
 
 }  // namespace cplm

@@ -26,6 +26,8 @@ class Backend {
   virtual bool has_rows(at::ScalarType dtype) const = 0;
   // Whether attention's softmax rows are, too.
   virtual bool has_attention_rows(at::ScalarType dtype) const = 0;
+  // Whether the rows of Gated DeltaNet (ops/cpu/recurrent_rows.h) are; elsewhere they are composed.
+  virtual bool has_recurrent_rows(at::ScalarType) const { return false; }
   // out <- alpha a b + beta out for matrices, or batches of matrices, with the rows or the columns
   // of each contiguous; out in their dtype or its accumulation dtype, in which the sums are.
   virtual void matmul(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double alpha,

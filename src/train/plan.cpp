@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cplm/model.h"
+#include "cplm/ops_recurrent.h"
 #include "cplm/train.h"
 
 namespace cplm {
@@ -41,22 +42,59 @@ double mean_keys(int64_t positions, int64_t window) {
   return (w * (w + 1) / 2 + (t - w) * w) / t;
 }
 
-// Numbers kept per position by one block (src/model/block.h), norm statistics left out.
-int64_t kept_per_position(const ModelConfig& m) {
+// Sizes of a linear layer (src/model/mixer_gated_delta.cpp), numbers a position.
+struct LinearSizes {
+  explicit LinearSizes(const ModelConfig& m)
+      : heads(m.linear_heads()),
+        keys(heads * m.linear_key_dim()),
+        values(heads * m.linear_value_dim()),
+        projections(2 * keys + 2 * values + 2 * heads),
+        states(keys * m.linear_value_dim() / ops::kDeltaChunk) {}
+  int64_t heads, keys, values, projections;
+  int64_t states;  // one a chunk, in the accumulation dtype
+};
+
+// Bytes kept per position by one block (src/model/block.h), norm statistics left out.
+int64_t kept_per_position(const ModelConfig& m, LayerKind kind, int64_t value) {
+  const int64_t around = 2 * m.hidden_size + 2 * m.intermediate_size;
+  if (kind == LayerKind::kLinear) {
+    const LinearSizes sizes(m);
+    return (around + sizes.projections + sizes.values) * value +
+           sizes.states * std::max<int64_t>(value, 4);
+  }
   const int64_t projections = (m.num_attention_heads + 2 * m.num_key_value_heads) * m.head_dim();
-  return 2 * m.hidden_size + projections + m.num_attention_heads * m.head_dim() +
-         2 * m.intermediate_size;
+  return (around + projections + m.num_attention_heads * m.head_dim()) * value;
 }
 
 // What the layers keep of a micro-batch until their backward: of a recomputed one its input. When
 // that one is computed again, the last layer, which keeps all, has been let go: no more is needed.
 int64_t kept_bytes(const Config& config, int64_t positions, int64_t value) {
-  int64_t numbers = 0;
-  for (int64_t layer = 0; layer < config.model.num_hidden_layers; ++layer) {
-    numbers +=
-        is_recomputed(config, layer) ? config.model.hidden_size : kept_per_position(config.model);
+  const ModelConfig& m = config.model;
+  int64_t bytes = 0;
+  for (int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
+    bytes += is_recomputed(config, layer)
+                 ? m.hidden_size * value
+                 : kept_per_position(m, m.layer_types[static_cast<size_t>(layer)], value);
   }
-  return positions * numbers * value;
+  return positions * bytes;
+}
+
+// Copies of the widest block: MLP activation and its gradient, normed inputs, residual gradient; or
+// of a linear layer the gradients of its projections, and the chunks that are computed at once.
+int64_t block_bytes(const Config& config, int64_t positions, bool on_cpu) {
+  const ModelConfig& m = config.model;
+  const int64_t value = bytes_of(config.train.precision), wide = std::max<int64_t>(value, 4);
+  const int64_t mlp = positions * (2 * m.intermediate_size + 6 * m.hidden_size) * value;
+  if (!m.has_layer(LayerKind::kLinear)) return mlp;
+  const LinearSizes sizes(m);
+  const int64_t gradients = sizes.projections + 2 * sizes.keys + 2 * sizes.values;
+  const int64_t chunks = std::min(on_cpu ? ops::kDeltaCpuChunks : ops::kDeltaGpuChunks,
+                                  ceil_div(positions, ops::kDeltaChunk) * sizes.heads);
+  const int64_t of_chunk =
+      ops::kDeltaChunk * (15 * ops::kDeltaChunk + 8 * (m.linear_key_dim() + m.linear_value_dim()));
+  const int64_t linear =
+      positions * (gradients + 4 * m.hidden_size) * value + chunks * of_chunk * wide;
+  return std::max(mlp, linear);
 }
 
 // A chunk of logits, their gradient where it is narrower, and the copy head's projections and tile
@@ -74,8 +112,19 @@ int64_t head_bytes(const Config& config, int64_t positions, bool on_cpu) {
   return logits + hidden + positions * m.hidden_size * (7 * value + wide) + tile;
 }
 
+// The chunk form of one layer's forward, a token: two triangles of scores, the triangular solve,
+// three products with states, one of the scores with what is written.
+double delta_rule_flops(const ModelConfig& m) {
+  const auto chunk = static_cast<double>(ops::kDeltaChunk);
+  const auto key = static_cast<double>(m.linear_key_dim()),
+             value = static_cast<double>(m.linear_value_dim());
+  return static_cast<double>(m.linear_heads()) *
+         (4 * chunk * key + chunk * (key + value) + 6 * key * value + 2 * chunk * value);
+}
+
 // Of one layer's forward, a token.
 double attention_flops(const ModelConfig& m, LayerKind kind, int64_t positions) {
+  if (kind == LayerKind::kLinear) return delta_rule_flops(m);
   const int64_t window = kind == LayerKind::kSliding ? m.sliding_window : 0;
   return 4 * static_cast<double>(m.num_attention_heads * m.head_dim()) *
          mean_keys(positions, window);
@@ -114,7 +163,7 @@ double recomputed_flops(const Config& config) {
 MemoryPlan plan_memory(const Config& config, int64_t ranks) {
   const ModelConfig& m = config.model;
   const int64_t parameters = count_parameters(m).total, value = bytes_of(config.train.precision);
-  const int64_t wide = std::max<int64_t>(value, 4), width = m.hidden_size;
+  const int64_t wide = std::max<int64_t>(value, 4);
   const int64_t owned = config.optimizer.shard ? ceil_div(parameters, ranks) : parameters;
   const int64_t positions =
       std::min(config.train.micro_batch, ceil_div(config.batch_sequences(), ranks)) *
@@ -130,8 +179,7 @@ MemoryPlan plan_memory(const Config& config, int64_t ranks) {
   add("gradients", parameters * wide);
   add("optimizer state", owned * 2 * wide);
   add("kept activations", kept_bytes(config, positions, value));
-  // Copies of the widest block: MLP activation and its gradient, normed inputs, residual gradient.
-  add("block work space", positions * (2 * m.intermediate_size + 6 * width) * value);
+  add("block work space", block_bytes(config, positions, on_cpu));
   add("head work space", head_bytes(config, positions, on_cpu));
   if (ranks > 1) {
     // Exact buckets are views of the gradients; rounded ones are all kept until the last has come.

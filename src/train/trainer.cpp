@@ -195,10 +195,6 @@ RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Comm
 }  // namespace
 
 RunOutcome train(const Config& config, const TrainOptions& options) {
-  const auto unbuilt = unbuilt_settings(config);
-  if (!unbuilt.empty()) {
-    throw Error(join(unbuilt, "; "), ExitCode::kBadConfig);
-  }
   if (const std::string problem = tasks_problem(config); !problem.empty()) {
     throw Error(problem, ExitCode::kBadConfig);
   }

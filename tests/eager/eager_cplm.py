@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from eager.eager_delta import delta_layer
+
 
 @dataclass
 class Shape:
@@ -21,10 +23,14 @@ class Shape:
     intermediate_size: int
     rope_theta: float
     rms_norm_eps: float
-    layer_types: list  # full_attention or sliding_attention, one a layer
+    layer_types: list  # full_attention, sliding_attention or linear_attention, one a layer
     sliding_window: int
     head: str  # vanilla or cplm
     tie_word_embeddings: bool = True
+    linear_num_heads: int | None = None
+    linear_key_head_dim: int | None = None
+    linear_value_head_dim: int | None = None
+    linear_allow_neg_eigval: bool = False
 
     @property
     def head_dim(self):
@@ -38,6 +44,7 @@ def shape_of(config):
     every = model["full_attention_every"]
     kinds = model.get("layer_types") or {
         "full": ["full_attention"] * layers,
+        "recurrent": ["linear_attention"] * layers,
         "sliding": ["sliding_attention"] * layers,
         "hybrid": ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(layers)],
     }[model["backbone"]]
@@ -98,7 +105,11 @@ class EagerCplm:
         x = F.embedding(ids, w["model.embed_tokens.weight"])
         for i, kind in enumerate(s.layer_types):
             p = f"model.layers.{i}."
-            x = x + self.attention(norm(x, p + "input_layernorm.weight"), p + "self_attn.", kind)
+            n = norm(x, p + "input_layernorm.weight")
+            if kind == "linear_attention":
+                x = x + delta_layer(s, w, p + "linear_attn.", n)
+            else:
+                x = x + self.attention(n, p + "self_attn.", kind)
             n = norm(x, p + "post_attention_layernorm.weight")
             mlp = F.silu(F.linear(n, w[p + "mlp.gate_proj.weight"])) * F.linear(n, w[p + "mlp.up_proj.weight"])
             x = x + F.linear(mlp, w[p + "mlp.down_proj.weight"])

@@ -177,7 +177,7 @@ def test_a_saved_copy_loads_and_wrong_use_is_named(exported, tmp_path):
     with pytest.raises(ValueError, match="config.inference_mode: expected natural"):
         model(ids)
     with pytest.raises(ValueError, match="layer_types"):
-        type(model.config)(layer_types=["linear_attention"] * 30)
+        type(model.config)(layer_types=["chunked_attention"] * 30)
     with pytest.raises(ValueError, match="rope_scaling"):
         type(model.config)(rope_scaling={"rope_type": "yarn", "factor": 2.0})
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/delta_rule.h"
 #include "support/finite_difference.h"
 
 namespace cplm::reference {
@@ -158,8 +159,11 @@ Matrix hidden(const Settings& s, const Weights& w, const Sequence& sequence) {
   for (size_t layer = 0; layer < s.layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const Matrix normed = rms_norm(x, w.at(prefix + "input_layernorm.weight"), s.eps);
-    add(x, attention_layer(s, w, prefix + "self_attn.", normed, s.windows.at(layer),
-                           sequence.document_start));
+    add(x, s.windows.at(layer) == kLinearLayer
+               ? delta_layer(w, prefix + "linear_attn.", normed, s.delta, s.eps,
+                             sequence.document_start)
+               : attention_layer(s, w, prefix + "self_attn.", normed, s.windows.at(layer),
+                                 sequence.document_start));
     add(x, mlp_layer(w, prefix + "mlp.",
                      rms_norm(x, w.at(prefix + "post_attention_layernorm.weight"), s.eps)));
   }
@@ -202,7 +206,7 @@ double loss(const Settings& settings, const Weights& weights,
 }
 
 Weights loss_gradient(const Settings& settings, const Weights& weights,
-                      const std::vector<Sequence>& sequences, Cut cut) {
+                      const std::vector<Sequence>& sequences, Cut cut, double step) {
   std::vector<Matrix> kept;
   for (const Sequence& sequence : sequences) kept.push_back(hidden(settings, weights, sequence));
   Weights moved = weights, gradient;
@@ -213,7 +217,7 @@ Weights loss_gradient(const Settings& settings, const Weights& weights,
           values = x;
           return loss_of(settings, moved, sequences, kept, cut);
         },
-        at);
+        at, step);
     values = at;
   }
   return gradient;

@@ -62,12 +62,20 @@ LogDistribution log_distribution(const std::vector<double>& logits, double copy_
                                  const std::vector<int>& ids);
 
 // ---- the model ----------------------------------------------------------------------------------
+// Of Gated DeltaNet's layers (delta_rule.h).
+struct DeltaSizes {
+  size_t heads = 1, key = 1, value = 1, taps = 4;
+  double strength = 1;  // beta = strength * sigmoid
+};
+inline constexpr size_t kLinearLayer = static_cast<size_t>(-1);
+
 struct Settings {
   size_t vocab = 0, width = 0, layers = 0, heads = 0, key_heads = 0, mlp = 0;
   double rope_theta = 1e4, eps = 1e-5;
   bool tied = true;
-  std::vector<size_t> windows;  // one a layer; 0: full attention
-  Yarn yarn;                    // of the full layers
+  std::vector<size_t> windows;  // one a layer; 0: full attention, or kLinearLayer
+  DeltaSizes delta;
+  Yarn yarn;  // of the full layers
   bool copy_head = true, include_current = true, copy_rope = false, copy_qk_norm = false;
 };
 using Weights = std::map<std::string, std::vector<double>>;  // Hugging Face names
@@ -100,6 +108,6 @@ enum class Cut { kNone, kScores, kScoresAndGate };  // stop_gradient
 // d loss / d weight of every element, by central finite differences of four points. A cut path
 // keeps the hidden states of the unchanged weights.
 Weights loss_gradient(const Settings& settings, const Weights& weights,
-                      const std::vector<Sequence>& sequences, Cut cut);
+                      const std::vector<Sequence>& sequences, Cut cut, double step = 1e-3);
 
 }  // namespace cplm::reference

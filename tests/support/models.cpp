@@ -35,7 +35,9 @@ void set_backbone(ModelConfig& config, const std::string& backbone, int64_t wind
   config.layer_types.clear();
   for (int64_t layer = 1; layer <= config.num_hidden_layers; ++layer) {
     const bool full = backbone == "full" || (backbone == "hybrid" && layer % full_every == 0);
-    config.layer_types.push_back(full ? LayerKind::kFull : LayerKind::kSliding);
+    config.layer_types.push_back(backbone == "recurrent" ? LayerKind::kLinear
+                                 : full                  ? LayerKind::kFull
+                                                         : LayerKind::kSliding);
   }
 }
 
@@ -129,8 +131,13 @@ reference::Settings settings_of(const ModelConfig& config) {
   }
   s.tied = config.tie_word_embeddings;
   for (const LayerKind kind : config.layer_types) {
-    s.windows.push_back(kind == LayerKind::kFull ? 0 : size(config.sliding_window));
+    s.windows.push_back(kind == LayerKind::kLinear ? reference::kLinearLayer
+                        : kind == LayerKind::kFull ? 0
+                                                   : size(config.sliding_window));
   }
+  s.delta = {size(config.linear_heads()), size(config.linear_key_dim()),
+             size(config.linear_value_dim()), size(config.linear_conv_kernel),
+             config.linear_allow_neg_eigval ? 2.0 : 1.0};
   s.copy_head = config.head == HeadKind::kCplm;
   s.include_current = config.copy.include_current;
   s.copy_rope = config.copy.rope;

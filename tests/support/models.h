@@ -15,7 +15,7 @@ namespace cplm::test {
 
 // V 11, D 8, 2 layers, 2 query heads on 1 key head, MLP 6.
 ModelConfig tiny_config(HeadKind head);
-// Sets the layer kinds as `backbone` says: full, sliding, hybrid.
+// Sets the layer kinds as `backbone` says: full, sliding, hybrid, recurrent.
 void set_backbone(ModelConfig& config, const std::string& backbone, int64_t window,
                   int64_t full_every = 2);
 

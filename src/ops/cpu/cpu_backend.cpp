@@ -8,20 +8,13 @@
 #include <limits>
 
 #include "ops/cpu/decode_rows.h"
+#include "ops/cpu/element_type.h"
 #include "ops/matmul.h"
 
 namespace cplm::ops {
 namespace {
 
-// body(T{}) with T the tensor's element type.
-template <class Body>
-void with_type(const at::Tensor& x, const Body& body) {
-  if (x.scalar_type() == at::kFloat) {
-    body(float{});
-  } else {
-    body(double{});
-  }
-}
+using cpu::with_type;
 
 template <class T>
 T* data_or_null(const at::Tensor& x) {
@@ -59,6 +52,7 @@ class CpuBackend : public Backend {
     return dtype == at::kFloat || dtype == at::kDouble;
   }
   bool has_attention_rows(at::ScalarType dtype) const override { return has_rows(dtype); }
+  bool has_recurrent_rows(at::ScalarType dtype) const override { return has_rows(dtype); }
 
   void matmul(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double alpha,
               double beta) const override {
