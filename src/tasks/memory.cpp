@@ -110,7 +110,8 @@ Json Memory::row(const ModelConfig& model, const ModelConfig& first, int64_t len
   const double all = cache(model, length);
   Json found = {{"window", slides(model) ? Json(model.sliding_window) : Json(nullptr)},
                 {"length", length},
-                {"keys_and_values", bytes.total() - bytes.copy_ids - bytes.copy_keys},
+                {"keys_and_values", bytes.keys_and_values},
+                {"states", bytes.states},
                 {"copy_keys", bytes.copy_keys},
                 {"copy_ids", bytes.copy_ids},
                 {"cache", bytes.total() - bytes.copy_ids},
@@ -175,6 +176,7 @@ void add_row(const Json& subject, const Json& row, ResultTable& shown, ResultTab
                             window,
                             length,
                             mib(row["keys_and_values"]),
+                            mib(row["states"]),
                             mib(row["copy_keys"]),
                             mib(row["cache"]),
                             mib(row["copy_ids"]),
@@ -184,7 +186,7 @@ void add_row(const Json& subject, const Json& row, ResultTable& shown, ResultTab
   if (subject.contains("loss")) seen.insert(seen.end(), {loss, perplexity});
   shown.add_row(seen);
   std::vector<Cell> cells = {name, subject["head"].get<std::string>(), window, length};
-  for (const char* key : {"keys_and_values", "copy_keys", "copy_ids", "cache"}) {
+  for (const char* key : {"keys_and_values", "states", "copy_keys", "copy_ids", "cache"}) {
     cells.push_back(row[key].get<int64_t>());
   }
   for (const char* key :
@@ -201,8 +203,9 @@ TaskResult report(const Json& all) {
                                               {"window", "window"},
                                               {"length", "tokens"},
                                               {"keys_and_values", "KV MiB", 2},
+                                              {"states", "states MiB", 2},
                                               {"copy_keys", "copy keys MiB", 2},
-                                              {"cache", "both MiB", 2},
+                                              {"cache", "all MiB", 2},
                                               {"copy_ids", "ids MiB", 2},
                                               {"of_full_vanilla", "of full LM's"},
                                               {"of_first", "of first's"},
@@ -217,6 +220,7 @@ TaskResult report(const Json& all) {
                    {"window", ""},
                    {"length", ""},
                    {"keys_and_values", ""},
+                   {"states", ""},
                    {"copy_keys", ""},
                    {"copy_ids", ""},
                    {"cache", ""},
@@ -263,7 +267,7 @@ TaskResult Memory::run(const std::vector<Subject>& subjects, TaskRun& run) {
 const TaskKind kMemoryTask = {
     "memory", "Sizes of decoding caches, and the loss they buy",
     R"(Sizes of one sequence's decoding caches, by arithmetic: keys and values of full layers for every
-token, of sliding layers for the window's last, and one copy key a token. "both" is their sum, and
+token, of sliding layers for the window's last, states of linear layers, and one copy key a token. "all" is their sum, and
 what the shares are of: of full attention without a copy head at the same size, and of the first
 model. Token ids (4 bytes each) stand in a column of their own. "copy keys alone" is a document's
 copy cache against the whole of this model's. Configs without weights will do; with --data the
