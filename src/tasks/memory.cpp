@@ -267,9 +267,9 @@ TaskResult Memory::run(const std::vector<Subject>& subjects, TaskRun& run) {
 const TaskKind kMemoryTask = {
     "memory", "Sizes of decoding caches, and the loss they buy",
     R"(Sizes of one sequence's decoding caches, by arithmetic: keys and values of full layers for every
-token, of sliding layers for the window's last, states of linear layers, and one copy key a token. "all" is their sum, and
-what the shares are of: of full attention without a copy head at the same size, and of the first
-model. Token ids (4 bytes each) stand in a column of their own. "copy keys alone" is a document's
+token, of sliding layers for the window's last, states of linear layers, and one copy key a token.
+"all" is their sum, and what the shares are of: of full attention without a copy head at the same
+size, and of the first model. Token ids (4 bytes each) stand in a column of their own. "copy keys alone" is a document's
 copy cache against the whole of this model's. Configs without weights will do; with --data the
 picture is loss against memory, one mark a checkpoint.
 
