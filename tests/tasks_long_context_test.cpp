@@ -1,5 +1,4 @@
 // Sums by position: buckets, curves, pieces; and documents that are long enough.
-#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +6,7 @@
 #include <limits>
 
 #include "cplm/base.h"
+#include "support/random.h"
 #include "support/shards.h"
 #include "support/temp_dir.h"
 #include "support/tensors.h"

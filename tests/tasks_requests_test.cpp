@@ -27,10 +27,10 @@ class Requests : public testing::Test {
     return read_request_file(path());
   }
   std::string path() const { return (dir_.path() / "items.jsonl").string(); }
-  // Of the only item's pairs; ids are 1 + byte, merges from 257 on.
-  std::vector<TokenRequest> tokens(const std::string& text, int64_t context = 100) const {
+  // Of all items' pairs; ids are 1 + byte, and "ab" is 257.
+  std::vector<TokenRequest> tokens(const std::string& text) const {
     write_file_atomic(dir_.path() / "tokenizer.json", byte_tokenizer_json({{"a", "b"}}));
-    return tokenize({read(text)}, dir_.path() / "tokenizer.json", {context, 258});
+    return tokenize({read(text)}, dir_.path() / "tokenizer.json", {100, 258});
   }
   template <class Action>
   std::string message(const Action& action) const {
@@ -144,42 +144,48 @@ TEST(TrailingWhitespace, IsPythons) {
 }
 
 TEST_F(Requests, DividesTokensAsTheHarnessDoes) {
-  // 97 is "a" - 1 ... ids are 1 + byte; "ab" is 257.
-  auto found = tokens(R"({"context":"x ","continuation":"y"})");
+  const auto found = tokens(R"({"context":"x ","continuation":"y"}
+{"context":"xa","continuation":"bc"}
+{"context":"","continuation":"yz"}
+{"context":" ","continuation":"y"}
+{"context":"","continuation":"<|endoftext|>y"}
+{"context":[5,6],"choices":[[7],[8,9]],"gold":0})");
+  ASSERT_EQ(found.size(), 7U);
   EXPECT_THAT(found[0].ids, ElementsAre('x' + 1, ' ' + 1, 'y' + 1));
   EXPECT_EQ(found[0].continuation, 2) << "the blank moves to the continuation";
-  found = tokens(R"({"context":"xa","continuation":"bc"})");
-  EXPECT_THAT(found[0].ids, ElementsAre('x' + 1, 257, 'c' + 1));
-  EXPECT_EQ(found[0].continuation, 1) << "behind as many tokens as the context has alone";
-  found = tokens(R"({"context":"","continuation":"yz"})");
-  EXPECT_THAT(found[0].ids, ElementsAre(0, 'y' + 1, 'z' + 1));
-  EXPECT_EQ(found[0].continuation, 2);
-  found = tokens(R"({"context":" ","continuation":"y"})");
-  EXPECT_THAT(found[0].ids, ElementsAre(0, ' ' + 1, 'y' + 1));
-  found = tokens(R"({"context":"","continuation":"<|endoftext|>y"})");
-  EXPECT_THAT(found[0].ids, ElementsAre(0, 'y' + 1));
-  EXPECT_EQ(found[0].continuation, 1);
-  found = tokens(R"({"context":[5,6],"choices":[[7],[8,9]],"gold":0})");
-  EXPECT_THAT(found[1].ids, ElementsAre(5, 6, 8, 9));
-  EXPECT_EQ(found[1].continuation, 2);
+  EXPECT_THAT(found[1].ids, ElementsAre('x' + 1, 257, 'c' + 1));
+  EXPECT_EQ(found[1].continuation, 1) << "behind as many tokens as the context has alone";
+  EXPECT_THAT(found[2].ids, ElementsAre(0, 'y' + 1, 'z' + 1));
+  EXPECT_EQ(found[2].continuation, 2);
+  EXPECT_THAT(found[3].ids, ElementsAre(0, ' ' + 1, 'y' + 1));
+  EXPECT_THAT(found[4].ids, ElementsAre(0, 'y' + 1));
+  EXPECT_EQ(found[4].continuation, 1);
+  EXPECT_THAT(found[6].ids, ElementsAre(5, 6, 8, 9));
+  EXPECT_EQ(found[6].continuation, 2);
 }
 
 TEST_F(Requests, CutsContextsFromTheLeft) {
-  const auto kept = tokens(R"({"context":"vwx","continuation":"yz"})", 4)[0];
-  EXPECT_EQ(kept.ids.size(), 5U);
-  EXPECT_FALSE(kept.is_cut);
-  const auto cut = tokens(R"({"context":"uvwx","continuation":"yz"})", 4)[0];
-  EXPECT_THAT(cut.ids, ElementsAre('v' + 1, 'w' + 1, 'x' + 1, 'y' + 1, 'z' + 1));
-  EXPECT_TRUE(cut.is_cut);
-  EXPECT_EQ(tokens(R"({"context":"uvwx","continuation":"yz"})", 2)[0].ids.size(), 3U);
-  EXPECT_THAT(message([&] { tokens(R"({"context":"x","continuation":"abcd"})", 2); }),
-              AllOf(HasSubstr(path() + ":1: "), HasSubstr("3 tokens"), HasSubstr("--context")));
+  const std::string lines = R"({"context":[1,2,3],"continuation":[4,5]}
+{"context":[7,1,2,3],"continuation":[4,5]})";
+  const auto fits = tokenize({read(lines)}, {}, {4, 258});
+  EXPECT_EQ(fits[0].ids.size(), 5U);
+  EXPECT_FALSE(fits[0].is_cut);
+  EXPECT_THAT(fits[1].ids, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_TRUE(fits[1].is_cut);
+  EXPECT_THAT(tokenize({read(lines)}, {}, {2, 258})[1].ids, ElementsAre(3, 4, 5));
+  EXPECT_THAT(message([&] {
+                tokenize({read(lines)}, {}, {1, 258});
+              }),
+              AllOf(HasSubstr(path() + ":1: "), HasSubstr("2 tokens"), HasSubstr("--context")));
 }
 
 TEST_F(Requests, RefusesWhatHasNoTokens) {
   EXPECT_THAT(message([&] { tokens(R"({"context":"a","continuation":"b"})"); }),
               HasSubstr("no token of its own"));
-  EXPECT_THAT(message([&] { tokens(R"({"context":[1],"choices":[[2],[258]],"gold":0})"); }),
+  const RequestFile large = read(R"({"context":[1],"choices":[[2],[258]],"gold":0})");
+  EXPECT_THAT(message([&] {
+                tokenize({large}, {}, {9, 258});
+              }),
               AllOf(HasSubstr(":1: choice 1: "), HasSubstr("below 258"), HasSubstr("found 258")));
   const RequestFile texts = read(R"({"context":"a","continuation":"c"})");
   EXPECT_THAT(message([&] { tokenize({texts}, {}, {9, 258}); }), HasSubstr("no tokenizer.json"));

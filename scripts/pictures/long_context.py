@@ -71,8 +71,8 @@ def draw_perplexity(axes, subjects, positions, names):
     axes.set_yscale("log")
     if finite and max(finite) > TALLEST * min(finite):
         axes.set_ylim(top=TALLEST * min(finite))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:.3g}")
+    for axis_format in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis_format(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.3g}")
     axes.tick_params(axis="y", which="minor", labelsize=8)
     axes.set_ylabel("perplexity (log scale)")
 
@@ -100,7 +100,7 @@ def draw(results):
             panel.set_xlabel(f"position in the {data['unit']} (log scale)")
     mark_training_lengths(axes["perplexity"], subjects, data["length"])
     axes["perplexity"].legend(frameon=False, fontsize=10)
-    unit = "documents" if data["unit"] == "document" else "windows"
+    unit = data["unit"] + "s" * (data["sequences"] != 1)
     axes["perplexity"].set_title(
         f"{data['sequences']:,} {unit} of {data['length']:,} tokens, means of {data['smooth']:,} positions",
         fontsize=10, loc="left",

@@ -36,8 +36,8 @@ struct PositionPlan {
   // smooth: width of the curves' centred window, from 1.
   PositionPlan(int64_t length, int64_t smooth);
   int64_t length, smooth;
-  // Positions a run, 1 up to 4,096 positions; beyond, as many as leave 4,096 points or more of a
-  // curve, where they divide half the smoothing window, so that it is made of whole runs.
+  // Positions a run: the power of two that leaves 4,096 to 8,191 points of a curve (1 for shorter
+  // ones), or less, so that half the smoothing window is made of whole runs.
   int64_t stride = 1;
   // With u = 1,024, or the power of two in length / 16 where that is less: [0, u), [u, 2u),
   // [2u, 4u), ... to the end; then the last u positions by themselves.

@@ -28,14 +28,14 @@ def run_folder(tmp_path_factory):
     for number in range(40):
         (folder / f"{number}.txt").write_text(text(60 + number, number) + ".\n")
     subprocess.run(
-        [sys.executable, ROOT / "scripts/prepare_data.py", "--input", folder / "*.txt", "--train-tokenizer", "300",
+        [sys.executable, ROOT / "scripts/prepare_data.py", "--input", folder / "*.txt", "--train-tokenizer", "280",
          "--output", folder / "data", "--validation-fraction", "0.1"],
         check=True, capture_output=True,
     )  # fmt: skip
     (folder / "cplm.yaml").write_text(f"""
 run: {{name: cplm, dir: {folder / "run"}, seed: 3}}
 model:
-  {{vocab_size: 300, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2,
+  {{vocab_size: 280, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2,
    intermediate_size: 48, backbone: hybrid, sliding_window: 6, full_attention_every: 2, initializer_range: 0.2,
    head: cplm}}
 data: {{train: ['{folder}/data/train/*.h5'], validation: ['{folder}/data/validation/*.h5'], sequence_length: {CONTEXT}}}
