@@ -68,7 +68,8 @@ TEST(ConfigFiles, EighteenRunsHaveTheRecipesNumbers) {
 }
 
 TEST(ConfigFiles, PairsDifferInTheHeadAlone) {
-  for (const char* stem : {"135m-sliding", "360m-full", "1.7b-hybrid", "quickstart"}) {
+  for (const char* stem :
+       {"135m-sliding", "360m-full", "1.7b-hybrid", "quickstart", "recall", "needle"}) {
     const auto changes = compare_configs(load_config(kFolder / str(stem, "-vanilla.yaml")),
                                          load_config(kFolder / str(stem, "-cplm.yaml")));
     std::vector<std::string> keys;
