@@ -30,7 +30,7 @@ def mark_windows(axes, subjects):
         if window is None:
             continue
         marks[window] = f"window {window:,}"
-        if all(kind == "sliding" for kind in subject["layers"]):
+        if all(kind == "sliding_attention" for kind in subject["layers"]):
             layers = len(subject["layers"])
             marks[layers * (window - 1)] = f"reach of {layers} layers"
     for place, text in marks.items():
@@ -49,7 +49,7 @@ def draw(results):
     chance = 100 * results["chance"]
     axes.axhline(chance, color="#808080", linewidth=1.2, zorder=1)
     axes.annotate(
-        f"chance, {chance:.3g} %", (0.005, chance), xycoords=("axes fraction", "data"), xytext=(0, 3),
+        f"chance among the pairs, {chance:.3g} %", (0.005, chance), xycoords=("axes fraction", "data"), xytext=(0, 3),
         textcoords="offset points", fontsize=9, color="#505050",
     )  # fmt: skip
     axes.set_xscale("log", base=2)
