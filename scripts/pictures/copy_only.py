@@ -32,18 +32,19 @@ def draw(results):
             if found is None:
                 note(axes, "no copy head" if way == "copy_only" else "no attention layer at the end", 0, row)
                 continue
-            error = [[found["accuracy"] - found["low"]], [found["high"] - found["accuracy"]]]
+            accuracy = found["accuracy"]  # at an end of the interval but for rounding
+            error = [[max(0, accuracy - found["low"])], [max(0, found["high"] - accuracy)]]
             axes.barh(
-                row, found["accuracy"], height * 0.9, facecolor=style["color"] if index == 0 else "white",
+                row, accuracy, height * 0.9, facecolor=style["color"] if index == 0 else "white",
                 edgecolor=style["color"], hatch=HATCHES[index % len(HATCHES)], zorder=2,
                 label=shown_label(subject["name"]) if way == ways[0] else None,
                 xerr=error, error_kw={"ecolor": "#909090", "elinewidth": 1.2, "capsize": 3, "zorder": 4},
             )
             size = found["cache_bytes_a_token"]
-            text = f"{100 * found['accuracy']:.0f} %, " + (
+            text = f"{100 * accuracy:.0f} %, " + (
                 f"{shown_bytes(size)} a token" if size > 0 else "nothing kept"
             )
-            note(axes, text, max(found["high"], found["accuracy"]), row)
+            note(axes, text, max(found["high"], accuracy), row)
     axes.axvline(asked["chance"], color="#707070", linestyle=":", linewidth=1.2, zorder=3)
     axes.annotate(
         "chance", (asked["chance"], 0), xycoords=("data", "axes fraction"), xytext=(3, 3),

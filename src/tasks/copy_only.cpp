@@ -244,11 +244,9 @@ TaskResult report(const Json& all) {
       const auto number = [&](const char* key) { return way[key].get<double>(); };
       const std::string model = subject["name"];
       const double share = number("of_visible");
-      shown.add_row(
-          {model, name, number("accuracy"),
-           str(shown_number(number("low"), 3), " to ", shown_number(number("high"), 3)),
-           number("cache_bytes_a_token"),
-           share == 0 || share == 1 ? shown_number(share, 0) : "1/" + shown_number(1 / share, 2)});
+      shown.add_row({model, name, number("accuracy"),
+                     str(shown_number(number("low"), 3), " to ", shown_number(number("high"), 3)),
+                     number("cache_bytes_a_token"), shown_share(share)});
       csv.add_row({model, name, number("accuracy"), number("low"), number("high"),
                    number("cache_bytes_a_token"), share});
       summary.emplace_back(name, number("accuracy"));

@@ -154,11 +154,8 @@ void Memory::add_losses(const std::vector<Subject>& subjects, TaskRun& run, Json
   }
 }
 
-// A quotient as people say it: 1/12.00, or 1.51 times.
 std::string share_text(const Json& row, const char* key) {
-  if (!row.contains(key)) return "-";
-  const double share = row[key];
-  return share < 1 ? "1/" + shown_number(1 / share, 2) : shown_number(share, 2);
+  return row.contains(key) ? shown_share(row[key].get<double>()) : "-";
 }
 
 double mib(const Json& bytes) { return bytes.get<double>() / (1 << 20); }
@@ -198,7 +195,7 @@ void add_row(const Json& subject, const Json& row, ResultTable& shown, ResultTab
   csv.add_row(cells);
 }
 
-TaskResult report(const Json& all) {
+ResultTable shown_table(bool with_losses) {
   std::vector<ResultTable::Column> columns = {{"model", "model"},
                                               {"window", "window"},
                                               {"length", "tokens"},
@@ -210,26 +207,26 @@ TaskResult report(const Json& all) {
                                               {"of_full_vanilla", "of full LM's"},
                                               {"of_first", "of first's"},
                                               {"documents_of_cache", "copy keys alone"}};
-  if (all.contains("data")) {
+  if (with_losses) {
     columns.push_back({"loss", "loss", 4});
     columns.push_back({"perplexity", "perplexity", 2});
   }
-  ResultTable shown(columns);
-  ResultTable csv({{"model", ""},
-                   {"head", ""},
-                   {"window", ""},
-                   {"length", ""},
-                   {"keys_and_values", ""},
-                   {"states", ""},
-                   {"copy_keys", ""},
-                   {"copy_ids", ""},
-                   {"cache", ""},
-                   {"of_full_vanilla", ""},
-                   {"of_first", ""},
-                   {"documents_of_cache", ""},
-                   {"documents_of_keys_and_values", ""},
-                   {"loss", ""},
-                   {"perplexity", ""}});
+  return ResultTable(columns);
+}
+
+ResultTable csv_table() {
+  std::vector<ResultTable::Column> columns;
+  for (const char* name :
+       {"model", "head", "window", "length", "keys_and_values", "states", "copy_keys", "copy_ids",
+        "cache", "of_full_vanilla", "of_first", "documents_of_cache",
+        "documents_of_keys_and_values", "loss", "perplexity"}) {
+    columns.push_back({name, ""});
+  }
+  return ResultTable(columns);
+}
+
+TaskResult report(const Json& all) {
+  ResultTable shown = shown_table(all.contains("data")), csv = csv_table();
   TaskResult result;
   for (const Json& subject : all["subjects"]) {
     for (const Json& row : subject["rows"]) add_row(subject, row, shown, csv);

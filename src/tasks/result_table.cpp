@@ -36,6 +36,11 @@ std::string shown_number(double value, int digits) {
   return buffer;
 }
 
+std::string shown_share(double share) {
+  if (share == 0) return "0";
+  return share < 1 ? "1/" + shown_number(1 / share, 2) : shown_number(share, 2);
+}
+
 void ResultTable::add_row(std::vector<Cell> cells) {
   CPLM_CHECK(cells.size() == columns_.size(), "a table of ", columns_.size(),
              " columns was given a row of ", cells.size(), " cells");

@@ -29,5 +29,7 @@ class ResultTable {
 
 // 12.3457 with 4 digits; exp(700.1) or inf for what is too large to read.
 std::string shown_number(double value, int digits);
+// A quotient as people say it: 1/12.00, 1.51, 0.
+std::string shown_share(double share);
 
 }  // namespace cplm
