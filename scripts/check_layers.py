@@ -37,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",
-                          "saved_model": "saved", "tokenizer": "text", "decode": "model",
+                          "saved_model": "saved", "tokenizer": "text", "decode": "model", "model_view": "model",
                           "hugging_face": "hf"}
 # Stands for CUDA itself where tests compile kernels for the host.
 EMULATOR = "emulator/emulator.h"

@@ -23,12 +23,50 @@ Examples:
   cplm eval perplexity runs/cplm --data "data/books/*.h5" --context 4096 --per-document
 )";
 
+constexpr const char* kInductionNotes =
+    R"(Sequences are an end of document, T symbols, each uniform, and the same again. Losses are means of
+-log P: over the first copy (chance is the log of the number of symbols), and over the second but for
+its first symbol, which cannot be known. A head's score is its mean attention, over the second copy,
+to the token behind the one that it repeats; of the Copy-Paste head, alpha there, with and without
+the sink's share.
+
+Examples:
+  cplm eval induction runs/vanilla runs/cplm --out results
+  cplm eval induction runs/cplm --lengths 32,512 --score-length 32 --first-symbol 1
+)";
+
+constexpr const char* kGradientNotes =
+    R"(The gradient of -log P at the logits reaches the hidden state only as far as it lies in the column
+space of the LM head's matrix: kept is the norm of its projection there over its own, lost that of
+the rest, energy lost the square. The same for the gradient at the copy scores of a query, and of a
+key, by position, with singular values up to 1e-12, 1e-3 or 1e-2 of the largest counted as none; the
+reading "sink lost" counts the sink's entry as lost, transfer is ||M^T g|| / (sigma_max ||g||).
+
+Examples:
+  cplm eval gradient runs/vanilla runs/cplm --out results
+  cplm eval gradient runs/cplm --sequences 64 --context 512 --stride 64
+)";
+
+constexpr const char* kSpamlangNotes =
+    R"(On samples of `cplm data make spamlang`, one symbol again and again: the share of places, from the
+symbol's second on, whose likeliest token is the symbol, by mode; and the share of right symbols when
+the model goes on by itself behind --prompt of them.
+
+Examples:
+  cplm eval spamlang runs/spam-vanilla runs/spam-cplm --out results
+)";
+
 }  // namespace
 
 const std::vector<TaskKind>& task_kinds() {
   static const std::vector<TaskKind> kinds = {
       {"perplexity", "Loss, perplexity and bits per byte in the three modes", kPerplexityNotes,
        make_perplexity},
+      {"induction", "Loss on repeated random sequences, and which heads repeat them",
+       kInductionNotes, make_induction},
+      {"gradient", "How much of its gradient each head passes on", kGradientNotes, make_gradient},
+      {"spamlang", "Whether one symbol is repeated, seen in training or not", kSpamlangNotes,
+       make_spamlang},
   };
   return kinds;
 }

@@ -8,5 +8,8 @@
 namespace cplm {
 
 std::unique_ptr<Task> make_perplexity();
+std::unique_ptr<Task> make_induction();
+std::unique_ptr<Task> make_gradient();
+std::unique_ptr<Task> make_spamlang();
 
 }  // namespace cplm
