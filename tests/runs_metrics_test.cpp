@@ -88,6 +88,28 @@ TEST_F(MetricsTest, WritesTheDocumentedLines) {
   EXPECT_EQ(read_metrics(dir_.path()).validation.size(), 2u);
 }
 
+TEST_F(MetricsTest, GradientsComeBack) {
+  MetricsWriter writer(dir_.path(), -1);
+  writer.write(GradientsRecord{10, 640, {1.5, 0.25, kInfinity}, 2.5, {0.5, 0.125, 0.0}, 0.75});
+  writer.write(GradientsRecord{20, 1280, {1.5, {}, {}}, 2.5, {0.5, {}, {}}, 0.5});
+  EXPECT_EQ(text(), R"({"kind":"gradients","step":10,"tokens":640,"weights":{"lm_head":1.5,)"
+                    R"("copy_token":0.25,"cp_head":"inf","backbone":2.5},"hidden":{"lm_head":0.5,)"
+                    R"("copy_token":0.125,"cp_head":0.0},"copyable_targets":0.75})"
+                    "\n"
+                    R"({"kind":"gradients","step":20,"tokens":1280,"weights":{"lm_head":1.5,)"
+                    R"("backbone":2.5},"hidden":{"lm_head":0.5},"copyable_targets":0.5})"
+                    "\n");
+  const Metrics metrics = read_metrics(dir_.path());
+  ASSERT_EQ(metrics.gradients.size(), 2u);
+  EXPECT_EQ(metrics.gradients[0].weights.cp_head, kInfinity);
+  EXPECT_EQ(metrics.gradients[0].hidden.copy_token, 0.125);
+  EXPECT_EQ(metrics.gradients[1].backbone, 2.5);
+  EXPECT_FALSE(metrics.gradients[1].hidden.cp_head.has_value());
+  write_text(R"({"kind":"gradients","step":1,"tokens":2,"weights":3})"
+             "\n");
+  EXPECT_THAT(error_of(dir_.path()), HasSubstr("field 'weights': expected an object, found 3"));
+}
+
 TEST_F(MetricsTest, NumbersComeBackBitForBit) {
   const double values[] = {1.0 / 3.0, 5e-324, 1.7976931348623157e308, 0.1, -0.0, 123456789.0};
   MetricsWriter writer(dir_.path(), -1);

@@ -103,7 +103,8 @@ TEST(TrainStepSync, AStepReadsNothingBack) {
       AdamW optimizer(model->parameters(), OptimizerConfig{}, ops);
       const at::Tensor blocked = at::zeros({});
       const TokenBatch batch = make_batch(config);
-      const StepOptions options{.micro_batch = 2, .document_mask = true, .grad_clip = 1.0};
+      const StepOptions options{
+          .micro_batch = 2, .document_mask = true, .grad_clip = 1.0, .path_norms = true};
       const Observer observer;
       train_step(*model, optimizer, batch, 1e-3, options, blocked);
       EXPECT_TRUE(observer.has("aten::zero_"));  // the step was seen, to its end

@@ -165,6 +165,7 @@ struct LossSpikeConfig {
 
 struct LogConfig {
   int64_t every = 10;
+  int64_t gradients_every = 0;
   std::optional<double> peak_tflops;
   bool operator==(const LogConfig&) const = default;
 };

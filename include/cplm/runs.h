@@ -44,6 +44,19 @@ struct TaskRecord {
   std::string task;  // as validation.tasks names it
   std::vector<std::pair<std::string, double>> numbers;
 };
+// One line of metrics.jsonl ("kind":"gradients"): norms of one step's gradient before clipping, by
+// path; the copy head's two of CPLM only.
+struct GradientPaths {
+  double lm_head = 0;
+  std::optional<double> copy_token, cp_head;
+};
+struct GradientsRecord {
+  int64_t step = 0, tokens = 0;
+  GradientPaths weights;        // of the paths' weights ...
+  double backbone = 0;          // ... and of all others
+  GradientPaths hidden;         // of the hidden states, by the path that it reached them on
+  double copyable_targets = 0;  // share of the counted targets that occur in their context
+};
 // What a source of a mixture has given so far.
 struct SourceShare {
   std::string path;
@@ -69,6 +82,7 @@ class MetricsWriter {
   void write(const TrainRecord& record);
   void write(const ValidationRecord& record);
   void write(const TaskRecord& record);
+  void write(const GradientsRecord& record);
   void write(const DataRecord& record);
   // {"kind":"nonfinite","step":...,"windows":[...]}
   void write_nonfinite(int64_t step, const std::vector<int64_t>& windows);
@@ -85,6 +99,7 @@ struct Metrics {
   std::vector<TrainRecord> train;
   std::vector<ValidationRecord> validation;
   std::vector<TaskRecord> tasks;
+  std::vector<GradientsRecord> gradients;
   std::vector<int64_t> nonfinite_steps;  // whose batches were left out
   std::vector<std::string> warnings;     // a torn last line, for instance
 };

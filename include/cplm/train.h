@@ -82,6 +82,7 @@ struct StepOptions {
   bool stays_blocked =
       true;  // after a batch that is not finite; false: only that batch is left out
   LossGuard* guard = nullptr;  // loss_spike
+  bool path_norms = false;     // log.gradients_every: this step tells them
 };
 // What a rank needs to know of the others in a step.
 class RankStep;  // train/rank_step.h
@@ -90,7 +91,8 @@ struct RankShare {
   int64_t counted_targets = 0;
 };
 // What a step tells the host, float64 [4] on the device: sum of -log P over the global batch,
-// gradient norm before clipping, 1 when either is not finite, the guard's verdict on the loss.
+// gradient norm before clipping, 1 when either is not finite, the guard's verdict on the loss. With
+// path_norms 7 more, in the order of train/path_norms.h.
 using StepNumbers = at::Tensor;
 // Gradient of the mean over the batch's counted targets, clipped to a global norm; then one update.
 // `blocked` (float32 scalar on the device) becomes 1 when loss or gradient is not finite, and stays

@@ -147,7 +147,7 @@ OpRun head_run(const Problem& p, HeadKind kind) {
   }
   return {[=](OpsKind path) {
             const auto& one = path == OpsKind::kFused ? fused : composed;
-            one->head->forward_backward(h, input, 1e-3, dh);
+            one->head->forward_backward(h, input, 1e-3, dh, nullptr);
           },
           rows};
 }

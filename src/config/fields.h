@@ -280,6 +280,9 @@ struct Fields<LogConfig> {
   using C = LogConfig;
   static constexpr auto list = std::make_tuple(
       field("every", &C::every, kEvery, "steps", "between lines of metrics; 0 is never"),
+      field("gradients_every", &C::gradients_every, kEvery, "steps",
+            "between lines of the gradient's norms by path, and of the share of targets that "
+            "could be copied; 0 is never"),
       field("peak_tflops", &C::peak_tflops, {.min = 0, .above_min = true}, "TFLOP/s",
             "of one device, for the model FLOPs utilisation; null takes a known GPU's"));
 };

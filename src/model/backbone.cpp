@@ -42,7 +42,7 @@ bool Backbone::keeps_all(size_t layer, const ModelOptions& options) const {
 }
 
 at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& options,
-                             BackboneSaved* saved) {
+                             BackboneSaved* saved, const AttentionObserver& observer) {
   const profile::Section section(profile::Axis::kPart, "backbone");
   at::Tensor x = ops::embedding(store_[embedding_].value, input.ids);
   SequenceContext context{rope(input.ids.size(1), x.options()), input.document_start, options.ops,
@@ -51,6 +51,11 @@ at::Tensor Backbone::forward(const ModelInput& input, const ModelOptions& option
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const bool keeps = saved != nullptr && keeps_all(i, options);
     if (saved != nullptr && !keeps) saved->blocks[i].x = x;
+    if (observer) {
+      context.observe_attention = [&observer, i](const ops::AttentionInput& attention) {
+        observer(static_cast<int64_t>(i), attention);
+      };
+    }
     x = blocks_[i].forward(x, context, keeps ? &saved->blocks[i] : nullptr);
   }
   auto norm = ops::rms_norm(x, store_[norm_].value, config_.rms_norm_eps, options.ops);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "cplm/model_view.h"
 #include "model/block.h"
 
 namespace cplm {
@@ -17,8 +18,9 @@ struct BackboneSaved {
 class Backbone {
  public:
   Backbone(ParameterStore& store, const ModelConfig& config);
-  // saved: null for a pass without backward.
-  at::Tensor forward(const ModelInput& input, const ModelOptions& options, BackboneSaved* saved);
+  // saved: null for a pass without backward, which alone may be observed.
+  at::Tensor forward(const ModelInput& input, const ModelOptions& options, BackboneSaved* saved,
+                     const AttentionObserver& observer = {});
   // dh: gradient of the hidden states; adds every gradient of the backbone, last layer first. What
   // lies behind the backbone in the flat buffer is final before.
   void backward(const ModelInput& input, const at::Tensor& dh, BackboneSaved saved,

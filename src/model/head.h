@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "cplm/model_view.h"
 #include "model/decode_pass.h"
 
 namespace cplm {
@@ -12,9 +13,11 @@ class Head {
  public:
   virtual ~Head() = default;
   // log P(y) [B, T]; writes dh [B, T, D] (gradient of target_weight * sum of -log P) and adds the
-  // head's own weight gradients.
+  // head's own weight gradients. squares: null, or added to.
   virtual at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input,
-                                      double target_weight, const at::Tensor& dh) = 0;
+                                      double target_weight, const at::Tensor& dh,
+                                      HiddenGradientSquares* squares) = 0;
+  virtual HeadRows rows(const at::Tensor& h, const ModelInput& input) = 0;
   virtual PositionScores score(const at::Tensor& h, const ModelInput& input) = 0;
   // ops::cp_copy_distance of every position, [B, T]; undefined for a head without copying.
   virtual at::Tensor copy_distance(const at::Tensor& h, const ModelInput& input) = 0;
@@ -31,6 +34,7 @@ class Head {
   virtual at::Tensor copy_keys(const at::Tensor& h) = 0;
 };
 
+at::Tensor sum_of_squares(const at::Tensor& x);  // float64 scalar
 // Rows [R, D] of a pass that ask for outputs, in order.
 at::Tensor output_rows(const at::Tensor& rows, const DecodePass& pass);
 // visit(run, number of rows) for each entry of Head::decode(), in order; run null for a batch.

@@ -49,7 +49,8 @@ class CopyHead : public Head {
   }
 
   at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input, double target_weight,
-                              const at::Tensor& dh) override;
+                              const at::Tensor& dh, HiddenGradientSquares* squares) override;
+  HeadRows rows(const at::Tensor& h, const ModelInput& input) override;
   PositionScores score(const at::Tensor& h, const ModelInput& input) override;
   at::Tensor copy_distance(const at::Tensor& h, const ModelInput& input) override {
     const profile::Section section(profile::Axis::kPart, "cp head");
@@ -72,9 +73,9 @@ class CopyHead : public Head {
   // Scores and ranges of a batch, or of a run's outputs; q [R, D] of the rows that ask.
   void set_scores(const at::Tensor& q, const NewRun* run, const DecodePass& pass,
                   const HeadCopyCache& cache, ops::NextTokenInput& next) const;
-  void project_backward(const CopyProjection& p, const at::Tensor& h, const at::Tensor& dq,
-                        const at::Tensor& dk, const at::Tensor& grad_sink_score,
-                        const at::Tensor& dh);
+  // The gradient of p.raw; adds those of the head's weights.
+  at::Tensor project_backward(const CopyProjection& p, const at::Tensor& h, const at::Tensor& dq,
+                              const at::Tensor& dk, const at::Tensor& grad_sink_score);
   ops::CpScoreInput score_input(const CopyProjection& p, const ModelInput& input) const;
   // The keys that positions [begin, end) of a sequence may point at.
   ops::KeyRange key_range(const ModelInput& input, int64_t sequence, int64_t begin,
@@ -142,9 +143,9 @@ CopyProjection CopyHead::project(const at::Tensor& h, const DecodePass* pass) {
   return p;
 }
 
-void CopyHead::project_backward(const CopyProjection& p, const at::Tensor& h, const at::Tensor& dq,
-                                const at::Tensor& dk, const at::Tensor& grad_sink_score,
-                                const at::Tensor& dh) {
+at::Tensor CopyHead::project_backward(const CopyProjection& p, const at::Tensor& h,
+                                      const at::Tensor& dq, const at::Tensor& dk,
+                                      const at::Tensor& grad_sink_score) {
   const int64_t width = h.size(2);
   if (config_.copy.rope) {
     const ops::RopeTable& table = rope(h.size(1), h.options());
@@ -168,9 +169,7 @@ void CopyHead::project_backward(const CopyProjection& p, const at::Tensor& h, co
     draw.narrow(1, width, width).copy_(dk_rows);
   }
   ops::add_linear_weight_grad(draw, flat_rows(h), store_.stacked_grad(projection_, 2));
-  if (config_.copy.stop_gradient == StopGradient::kNone) {
-    ops::add_linear_input_grad(draw, store_.stacked_value(projection_, 2), flat_rows(dh));
-  }
+  return draw;
 }
 
 ops::CpScoreInput CopyHead::score_input(const CopyProjection& p, const ModelInput& input) const {
@@ -195,7 +194,8 @@ ops::KeyRange CopyHead::key_range(const ModelInput& input, int64_t sequence, int
 }
 
 at::Tensor CopyHead::forward_backward(const at::Tensor& h, const ModelInput& input,
-                                      double target_weight, const at::Tensor& dh) {
+                                      double target_weight, const at::Tensor& dh,
+                                      HiddenGradientSquares* squares) {
   std::optional<profile::Section> section(std::in_place, profile::Axis::kPart, "cp head");
   const at::Tensor rows_h = flat_rows(h);
   const CopyProjection p = project(h);
@@ -206,32 +206,46 @@ at::Tensor CopyHead::forward_backward(const at::Tensor& h, const ModelInput& inp
       lm_input(h, input),
       {copy_logit(rows_h), scores.context_lse.view(-1), scores.match_lse.view(-1), p.sink_score},
       target_weight, flat_rows(dh), store_[lm_].grad, options_.ops);
+  if (squares != nullptr) squares->lm_head.add_(sum_of_squares(dh));
 
   section.emplace(profile::Axis::kPart, "cp head");
   store_[copy_token_].grad.add_(wide(rows_h).t().mv(rows.grad.copy_logit));
   if (config_.copy.stop_gradient != StopGradient::kScoresAndGate) {
     flat_rows(dh).add_(rows.grad.copy_logit.unsqueeze(1).mul(store_[copy_token_].master));
+    if (squares != nullptr) {  // of a matrix of rank one
+      squares->copy_token.add_(
+          sum_of_squares(rows.grad.copy_logit).mul_(sum_of_squares(store_[copy_token_].master)));
+    }
   }
   const auto [dq, dk] =
       ops::cp_score_backward(in, scores, rows.grad.context_lse.view(input.ids.sizes()),
                              rows.grad.match_lse.view(input.ids.sizes()), options_.ops);
-  project_backward(p, h, dq, dk, rows.grad.sink_score, dh);
+  const at::Tensor draw = project_backward(p, h, dq, dk, rows.grad.sink_score);
+  if (config_.copy.stop_gradient == StopGradient::kNone) {
+    const at::Tensor weight = store_.stacked_value(projection_, 2);
+    ops::add_linear_input_grad(draw, weight, flat_rows(dh));
+    if (squares != nullptr) {
+      squares->cp_head.add_(sum_of_squares(ops::linear_input_grad(draw, weight)));
+    }
+  }
   return rows.log_prob.view(input.targets.sizes());
 }
 
-PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
+HeadRows CopyHead::rows(const at::Tensor& h, const ModelInput& input) {
   std::optional<profile::Section> section(std::in_place, profile::Axis::kPart, "cp head");
-  const at::Tensor rows_h = flat_rows(h), targets = input.targets.reshape(-1);
   const CopyProjection p = project(h);
   const ops::CpScores scores = ops::cp_score(score_input(p, input), options_.ops);
   section.emplace(profile::Axis::kPart, "lm head");
-  const ops::VocabRows rows = ops::linear_cross_entropy(lm_input(h, input), options_.ops);
-  const ops::MixtureInput mixture{rows.vocab_lse,
-                                  rows.target_logit,
-                                  copy_logit(rows_h),
-                                  scores.context_lse.view(-1),
-                                  scores.match_lse.view(-1),
-                                  p.sink_score};
+  const ops::VocabRows vocabulary = ops::linear_cross_entropy(lm_input(h, input), options_.ops);
+  return {{vocabulary.vocab_lse, vocabulary.target_logit, copy_logit(flat_rows(h)),
+           scores.context_lse.view(-1), scores.match_lse.view(-1), p.sink_score},
+          p.q,
+          p.k};
+}
+
+PositionScores CopyHead::score(const at::Tensor& h, const ModelInput& input) {
+  const at::Tensor targets = input.targets.reshape(-1);
+  const ops::MixtureInput mixture = rows(h, input).mixture;
   const ops::MixtureScores row = ops::mixture_scores(mixture, targets, options_.ops);
   const auto shaped = [&](const at::Tensor& x) { return x.view(input.ids.sizes()); };
   // p_CP is p_LM where there is nothing to copy.

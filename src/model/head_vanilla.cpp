@@ -1,5 +1,6 @@
 // The plain LM head: softmax over the V real tokens.
 #include <ATen/ops/cat.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,11 +18,17 @@ class VanillaHead : public Head {
       : store_(store), options_(options), lm_(lm_weight_index(store, config, embedding)) {}
 
   at::Tensor forward_backward(const at::Tensor& h, const ModelInput& input, double target_weight,
-                              const at::Tensor& dh) override {
+                              const at::Tensor& dh, HiddenGradientSquares* squares) override {
     const profile::Section section(profile::Axis::kPart, "lm head");
     const ops::LossRows rows = ops::linear_cross_entropy_forward_backward(
         lm_input(h, input), {}, target_weight, rows_of(dh), store_[lm_].grad, options_.ops);
+    if (squares != nullptr) squares->lm_head.add_(sum_of_squares(dh));
     return rows.log_prob.view(input.targets.sizes());
+  }
+
+  HeadRows rows(const at::Tensor& h, const ModelInput& input) override {
+    const ops::VocabRows rows = ops::linear_cross_entropy(lm_input(h, input), options_.ops);
+    return {{rows.vocab_lse, rows.target_logit, {}, {}, {}, {}}, {}, {}};
   }
 
   PositionScores score(const at::Tensor& h, const ModelInput& input) override {
@@ -83,6 +90,10 @@ class VanillaHead : public Head {
 };
 
 }  // namespace
+
+at::Tensor sum_of_squares(const at::Tensor& x) {
+  return at::linalg_vector_norm(x, 2, std::nullopt, false, at::kDouble).square_();
+}
 
 at::Tensor output_rows(const at::Tensor& rows, const DecodePass& pass) {
   if (pass.is_batch) return rows;

@@ -1,10 +1,9 @@
 // Backbone and head joined; parameter counts from the same registration as the model itself.
-#include <ATen/ops/empty_like.h>
-
 #include <algorithm>
 
 #include "cplm/base.h"
 #include "cplm/model.h"
+#include "cplm/model_view.h"
 #include "model/backbone.h"
 #include "model/head.h"
 
@@ -45,12 +44,7 @@ LanguageModel::~LanguageModel() = default;
 
 at::Tensor LanguageModel::forward_backward(const ModelInput& input, double target_weight,
                                            const GradientsReady& ready) {
-  BackboneSaved saved;
-  const at::Tensor h = backbone_->forward(input, options_, &saved);
-  const at::Tensor dh = at::empty_like(h);
-  const at::Tensor log_prob = head_->forward_backward(h, input, target_weight, dh);
-  backbone_->backward(input, dh, std::move(saved), ready);
-  return log_prob;
+  return cplm::forward_backward(*this, input, target_weight, ready, nullptr);
 }
 
 PositionScores LanguageModel::score(const ModelInput& input) {

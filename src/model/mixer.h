@@ -2,6 +2,7 @@
 // A mixer maps normed inputs [B, T, D] to outputs [B, T, D] and owns its weights' indices.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,8 @@ struct SequenceContext {
   ops::DocumentStarts document_start;
   OpsKind ops = OpsKind::kFused;
   bool deterministic = true;
+  // Of a forward that is observed: an attention layer tells what it attends by.
+  std::function<void(const ops::AttentionInput&)> observe_attention = {};
 };
 
 // What a mixer keeps from forward for backward; its own kind knows the contents.

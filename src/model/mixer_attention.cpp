@@ -37,6 +37,7 @@ class AttentionMixer : public Mixer {
                     .view({batch, positions, heads_ + 2 * key_heads_, head_dim_});
     ops::rope_(rotated(kept->qkv), context.rope.of_window(window_), ops::RopeDirection::kForward,
                context.ops);
+    if (context.observe_attention) context.observe_attention(input(*kept, context));
     kept->result = ops::attention(input(*kept, context), context.ops);
     at::Tensor y = ops::linear(kept->result.out.view({batch, positions, heads_ * head_dim_}),
                                store_[out_].value);

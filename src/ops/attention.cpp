@@ -13,6 +13,7 @@
 #include "cplm/base.h"
 #include "cplm/profile.h"
 #include "ops/attention_flash.h"
+#include "ops/attention_stripe.h"
 #include "ops/cpu/cpu_backend.h"
 #include "ops/matmul.h"
 
@@ -190,6 +191,30 @@ AttentionResult attention(const AttentionInput& in, OpsKind path) {
         .copy_(part.lse.view({batch, heads, block.queries()}));
   }
   return result;
+}
+
+at::Tensor attention_stripe(const AttentionInput& in, int64_t offset) {
+  check_input(in);
+  CPLM_CHECK(
+      in.q.size(1) == in.k.size(1) && offset >= 0,
+      "[ops.attention_stripe] expected as many keys as queries and an offset of at least 0, ",
+      "got ", in.k.size(1), ", ", in.q.size(1), " and ", offset);
+  const int64_t batch = in.q.size(0), heads = in.q.size(2), key_heads = in.k.size(2);
+  const auto wide = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
+  const at::Tensor stripe = at::zeros({batch, heads, in.q.size(1)}, wide);
+  for (const Block& block : make_blocks(in)) {
+    // Of the block's row r the key's column is r + diagonal.
+    const int64_t diagonal = block.query_begin - offset - block.key_begin;
+    const int64_t first_row = std::max<int64_t>(0, -diagonal);
+    if (first_row >= block.queries()) continue;
+    const at::Tensor scores =
+        block_scores(in, block, group_queries(in.q, block, key_heads), block_keys(in.k, block));
+    const at::Tensor weights =
+        scores.softmax(-1).view({batch, heads, block.queries(), block.keys()});
+    stripe.narrow(2, block.query_begin + first_row, block.queries() - first_row)
+        .copy_(weights.diagonal(diagonal, -2, -1));
+  }
+  return stripe;
 }
 
 void attention_backward(const AttentionInput& in, const AttentionResult& result,

@@ -76,17 +76,42 @@ struct Line {
   }
 };
 
+// An object within the line.
+Line inner(const Line& line, const char* name) {
+  if (!line.field(name).is_object()) line.fail_type(name, "an object");
+  return {line.path, line.number, line.field(name)};
+}
+
 TaskRecord task_record(const Line& line) {
   TaskRecord record;
   line.read("step", record.step);
   line.read("tokens", record.tokens);
   if (!line.field("task").is_string()) line.fail_type("task", "a string");
-  if (!line.field("numbers").is_object()) line.fail_type("numbers", "an object");
+  const Line numbers = inner(line, "numbers");
   record.task = line.field("task").get<std::string>();
-  const Line numbers{line.path, line.number, line.field("numbers")};
   for (const auto& [name, value] : numbers.fields.items()) {
     numbers.read(name.c_str(), record.numbers.emplace_back(name, 0.0).second);
   }
+  return record;
+}
+
+GradientPaths gradient_paths(const Line& line) {
+  GradientPaths paths;
+  line.read("lm_head", paths.lm_head);
+  if (line.fields.contains("copy_token")) line.read("copy_token", paths.copy_token);
+  if (line.fields.contains("cp_head")) line.read("cp_head", paths.cp_head);
+  return paths;
+}
+
+GradientsRecord gradients_record(const Line& line) {
+  GradientsRecord record;
+  line.read("step", record.step);
+  line.read("tokens", record.tokens);
+  const Line weights = inner(line, "weights");
+  record.weights = gradient_paths(weights);
+  weights.read("backbone", record.backbone);
+  record.hidden = gradient_paths(inner(line, "hidden"));
+  line.read("copyable_targets", record.copyable_targets);
   return record;
 }
 
@@ -101,6 +126,8 @@ void read_line(const Line& line, Metrics& metrics) {
     }
   } else if (kind == "task") {
     metrics.tasks.push_back(task_record(line));
+  } else if (kind == "gradients") {
+    metrics.gradients.push_back(gradients_record(line));
   } else if (kind == "nonfinite") {
     line.read("step", metrics.nonfinite_steps.emplace_back());
   } else if (!kind.is_string()) {

@@ -127,6 +127,24 @@ void MetricsWriter::write(const TaskRecord& record) {
              .dump());
 }
 
+void MetricsWriter::write(const GradientsRecord& record) {
+  const auto paths = [](const GradientPaths& norms) {
+    Json json = {{"lm_head", json_number(norms.lm_head)}};
+    if (norms.copy_token) json["copy_token"] = json_number(*norms.copy_token);
+    if (norms.cp_head) json["cp_head"] = json_number(*norms.cp_head);
+    return json;
+  };
+  Json weights = paths(record.weights);
+  weights["backbone"] = json_number(record.backbone);
+  append(Json{{"kind", "gradients"},
+              {"step", record.step},
+              {"tokens", record.tokens},
+              {"weights", std::move(weights)},
+              {"hidden", paths(record.hidden)},
+              {"copyable_targets", json_number(record.copyable_targets)}}
+             .dump());
+}
+
 void MetricsWriter::write(const DataRecord& record) {
   Json line = {{"kind", "data"}, {"step", record.step}, {"tokens", record.tokens}};
   for (const SourceShare& source : record.sources) {

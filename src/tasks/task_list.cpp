@@ -11,9 +11,9 @@
 namespace cplm {
 
 const std::vector<TaskKind>& task_kinds() {
-  static const std::vector<TaskKind> kinds = {kCopyOnlyTask, kLongContextTask, kMemoryTask,
-                                              kNeedleTask,   kPerplexityTask,  kRecallTask,
-                                              kRequestsTask, kRulerTask};
+  static const std::vector<TaskKind> kinds = {
+      kCopyOnlyTask,   kGradientTask, kInductionTask, kLongContextTask, kMemoryTask,  kNeedleTask,
+      kPerplexityTask, kRecallTask,   kRequestsTask,  kRulerTask,       kSpamlangTask};
   return kinds;
 }
 

@@ -5,7 +5,7 @@
 
 namespace cplm {
 
-extern const TaskKind kCopyOnlyTask, kLongContextTask, kMemoryTask, kNeedleTask, kPerplexityTask,
-    kRecallTask, kRequestsTask, kRulerTask;
+extern const TaskKind kCopyOnlyTask, kGradientTask, kInductionTask, kLongContextTask, kMemoryTask,
+    kNeedleTask, kPerplexityTask, kRecallTask, kRequestsTask, kRulerTask, kSpamlangTask;
 
 }  // namespace cplm

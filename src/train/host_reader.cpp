@@ -26,7 +26,8 @@ std::vector<StepReport> HostReader::take(bool drain) {
     if (pending.copied) pending.copied->synchronize();
     const double* numbers = pending.host.const_data_ptr<double>();
     reports.push_back({pending.step, pending.counted_targets, numbers[0], numbers[1],
-                       numbers[2] != 0.0, static_cast<int>(numbers[3])});
+                       numbers[2] != 0.0, static_cast<int>(numbers[3]),
+                       std::vector<double>(numbers + 4, numbers + pending.host.numel())});
     pending_.pop_front();
   }
   return reports;

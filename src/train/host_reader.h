@@ -18,13 +18,14 @@ struct StepReport {
   double loss_sum = 0;
   double grad_norm = 0;
   bool not_finite = false;
-  int verdict = 0;  // LossGuard::Verdict
+  int verdict = 0;                      // LossGuard::Verdict
+  std::vector<double> path_norms = {};  // of a step that was asked for them
 };
 
 class HostReader {
  public:
   explicit HostReader(at::Device device) : device_(device) {}
-  // numbers: float64 [4] on the device, as train_step returns them.
+  // numbers: float64 on the device, as train_step returns them.
   void submit(int64_t step, int64_t counted_targets, const at::Tensor& numbers);
   void clear() { pending_.clear(); }
   // Reports that have arrived, in order: all but the newest step's on a GPU; all with `drain`.

@@ -1,11 +1,14 @@
 // See rank_step.h.
 #include "train/rank_step.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <chrono>
+
+#include "train/path_norms.h"
 
 namespace cplm {
 namespace {
@@ -73,6 +76,17 @@ ops::GradNorm RankStep::grad_norm(double limit) {
   const at::Tensor squares = at::stack(norms).square_().sum();
   ranks_.all_reduce(squares).wait();
   return ops::clip_to(squares.sqrt(), limit, grad.scalar_type());
+}
+
+at::Tensor RankStep::path_squares(const at::Tensor& hidden) {
+  const at::Tensor weights = weight_squares(model_, buckets_.owned());
+  if (buckets_.sharded()) {  // each rank has the sums of its own parts alone
+    const at::Tensor all = at::cat({weights, hidden});
+    ranks_.all_reduce(all).wait();
+    return all;
+  }
+  ranks_.all_reduce(hidden).wait();
+  return at::cat({weights, hidden});
 }
 
 }  // namespace cplm

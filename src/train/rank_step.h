@@ -22,6 +22,8 @@ class RankStep {
   void finish(const at::Tensor& loss_sum);
   // Of the summed gradient; equal on all ranks.
   ops::GradNorm grad_norm(double limit);
+  // What path_norms() is the root of: `hidden` holds this rank's shares.
+  at::Tensor path_squares(const at::Tensor& hidden);
   // After the update: every rank gets the parts that the others have updated, and the masters that
   // the model computes by. The gradients are overwritten.
   void share_weights();

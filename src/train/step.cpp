@@ -1,4 +1,5 @@
 // One optimizer step: micro-batches, global norm, clipping, the finite check on the device, update.
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
@@ -12,17 +13,21 @@
 #include "cplm/profile.h"
 #include "cplm/train.h"
 #include "train/loss_guard.h"
+#include "train/path_norms.h"
 #include "train/rank_step.h"
 
 namespace cplm {
 namespace {
 
 // Sum of -log P over the batch's counted targets; gradients of target_weight times it are added.
-// `ready` hears of gradients only once the last micro-batch has been added.
+struct Listeners {
+  GradientsReady ready = {};  // hears of gradients once the last micro-batch has been added
+  HiddenGradientSquares* squares = nullptr;
+};
 at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
                                 int64_t counted_targets, const StepOptions& options,
                                 const std::vector<ModelInput>& inputs = {},
-                                const GradientsReady& ready = {}) {
+                                const Listeners& listeners = {}) {
   const at::Device device = model.options().tensor.device();
   const int64_t num_parts = (batch.rows + options.micro_batch - 1) / options.micro_batch;
   CPLM_CHECK(inputs.empty() || static_cast<int64_t>(inputs.size()) == num_parts,
@@ -39,22 +44,25 @@ at::Tensor accumulate_gradients(LanguageModel& model, const TokenBatch& batch,
   for (int64_t part = 0; part < num_parts; ++part) {
     const ModelInput input =
         inputs.empty() ? make_input(part * options.micro_batch) : inputs[static_cast<size_t>(part)];
-    const GradientsReady& told = part + 1 == num_parts ? ready : GradientsReady();
-    loss_sum.sub_(model.forward_backward(input, target_weight, told).sum(at::kDouble));
+    const GradientsReady& told = part + 1 == num_parts ? listeners.ready : GradientsReady();
+    loss_sum.sub_(
+        forward_backward(model, input, target_weight, told, listeners.squares).sum(at::kDouble));
   }
   return loss_sum;
 }
 
 // The whole gradient and loss of a step, over all ranks.
 at::Tensor whole_gradient(LanguageModel& model, const TokenBatch& batch, const StepOptions& options,
-                          const std::vector<ModelInput>& inputs, const RankShare& share) {
+                          const std::vector<ModelInput>& inputs, const RankShare& share,
+                          HiddenGradientSquares* squares) {
   model.parameters().flat_grad().zero_();
   if (share.ranks == nullptr) {
-    return accumulate_gradients(model, batch, batch.counted_targets, options, inputs);
+    return accumulate_gradients(model, batch, batch.counted_targets, options, inputs,
+                                {{}, squares});
   }
-  const at::Tensor loss_sum =
-      accumulate_gradients(model, batch, share.counted_targets, options, inputs,
-                           [&](int64_t offset) { share.ranks->gradients().ready(offset); });
+  const at::Tensor loss_sum = accumulate_gradients(
+      model, batch, share.counted_targets, options, inputs,
+      {[&](int64_t offset) { share.ranks->gradients().ready(offset); }, squares});
   const profile::Section section(profile::Axis::kPart, "reduction");
   share.ranks->finish(loss_sum);
   return loss_sum;
@@ -65,7 +73,10 @@ at::Tensor whole_gradient(LanguageModel& model, const TokenBatch& batch, const S
 StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch& batch,
                        double learning_rate, const StepOptions& options, const at::Tensor& blocked,
                        const std::vector<ModelInput>& inputs, const RankShare& share) {
-  const at::Tensor loss_sum = whole_gradient(model, batch, options, inputs, share);
+  HiddenGradientSquares squares;
+  if (options.path_norms) squares = zero_squares(model.options().tensor.device());
+  const at::Tensor loss_sum =
+      whole_gradient(model, batch, options, inputs, share, options.path_norms ? &squares : nullptr);
   const profile::Section section(profile::Axis::kPart, "optimizer");
   const ops::GradNorm norm =
       share.ranks != nullptr
@@ -83,9 +94,13 @@ StepNumbers train_step(LanguageModel& model, AdamW& optimizer, const TokenBatch&
     }
     spike = verdict.to(at::kDouble);
   }
+  const at::Tensor numbers = at::stack({loss_sum, norm.norm, bad.to(at::kDouble), spike});
+  // Before the update, which may scale the gradients.
+  const at::Tensor paths =
+      options.path_norms ? path_norms(model, squares, share.ranks) : numbers.narrow(0, 0, 0);
   optimizer.step(learning_rate, norm.scale, held);
   if (share.ranks != nullptr) share.ranks->share_weights();
-  return at::stack({loss_sum, norm.norm, bad.to(at::kDouble), spike});
+  return options.path_norms ? at::cat({numbers, paths}) : numbers;
 }
 
 std::vector<std::pair<std::string, double>> gradient_norms(LanguageModel& model,

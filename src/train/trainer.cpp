@@ -1,7 +1,6 @@
 // The loop: step, log, validate, save; and the order in which they happen.
 #include "train/trainer.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "cplm/base.h"
+#include "train/path_norms.h"
 #include "train/rank_agreement.h"
 
 namespace cplm {
@@ -35,10 +35,14 @@ void Trainer::fetch() {
     upcoming_.failure = std::current_exception();
   }
   since_log_.data_wait_s += feed_->take_wait_seconds();
-  upcoming_.agreed = at::empty({2}, at::kLong);
+  upcoming_.agreed = at::zeros({3}, at::kLong);
   int64_t* agreed = upcoming_.agreed.mutable_data_ptr<int64_t>();
   agreed[0] = upcoming_.failure ? 0 : upcoming_.inputs.batch->counted_targets;
   agreed[1] = stop_requested() ? 1 : 0;
+  if (!upcoming_.failure && tells_gradients(state_.step + 1)) {
+    agreed[2] = copyable_targets(*upcoming_.inputs.batch, config_.model.copy.include_current,
+                                 config_.data.intra_document_mask);
+  }
   upcoming_.pending = ranks_.host_all_reduce(upcoming_.agreed);
 }
 
@@ -56,9 +60,12 @@ void Trainer::one_step() {
   if (upcoming_.failure) std::rethrow_exception(upcoming_.failure);
   upcoming_.pending.wait();
   const int64_t counted = upcoming_.agreed.const_data_ptr<int64_t>()[0];
+  copyable_targets_ = upcoming_.agreed.const_data_ptr<int64_t>()[2];
+  StepOptions options = step_options();
+  options.path_norms = tells_gradients(update);
   const StepNumbers numbers =
-      train_step(model_, *optimizer_, *upcoming_.inputs.batch, rate(update), step_options(),
-                 blocked_, upcoming_.inputs.parts, {rank_step_ ? &*rank_step_ : nullptr, counted});
+      train_step(model_, *optimizer_, *upcoming_.inputs.batch, rate(update), options, blocked_,
+                 upcoming_.inputs.parts, {rank_step_ ? &*rank_step_ : nullptr, counted});
   numbers_.submit(update, counted, numbers);
   state_.step = update;
   state_.tokens += config_.train.batch_tokens;
@@ -74,8 +81,12 @@ void Trainer::one_step() {
 }
 
 StepOptions Trainer::step_options() {
-  return {config_.train.micro_batch, config_.data.intra_document_mask, config_.optimizer.grad_clip,
-          config_.on_nonfinite != OnNonfinite::kSkip, guard_.is_on() ? &guard_ : nullptr};
+  return {config_.train.micro_batch,
+          config_.data.intra_document_mask,
+          config_.optimizer.grad_clip,
+          config_.on_nonfinite != OnNonfinite::kSkip,
+          guard_.is_on() ? &guard_ : nullptr,
+          /*path_norms=*/false};
 }
 
 // Reads the numbers of finished steps into the running loss. On a GPU the newest step may still be
@@ -91,6 +102,7 @@ void Trainer::collect(bool drain) {
     state_.loss_targets += report.counted_targets;
     state_.log_steps += 1;
     state_.grad_norm = report.grad_norm;
+    if (!report.path_norms.empty()) paths_of_ = report;
   }
 }
 
@@ -111,7 +123,8 @@ RunOutcome Trainer::loop() {
     const bool validation_due = due(state_.step, config_.validation.every);
     const bool save_due = due(state_.step, config_.checkpoint.every) || stop;
     const bool last = state_.step == total_steps_;
-    if (log_due || validation_due || save_due || last) settle();
+    const bool gradients_due = tells_gradients(state_.step);
+    if (log_due || gradients_due || validation_due || save_due || last) settle();
     if (rewind_for_) {
       rewind();
       continue;
@@ -122,6 +135,7 @@ RunOutcome Trainer::loop() {
     }
     if (saver_) saver_->check();
     if (log_due) log_step();
+    if (gradients_due) log_gradients();
     if (last) break;
     if (validation_due) validate();
     if (save_due) save();

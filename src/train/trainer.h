@@ -34,10 +34,11 @@ class Trainer {
 
  private:
   // This rank's rows of the next step, and what all ranks agree on before it: the targets counted
-  // in the whole batch, and how many ranks were asked to stop.
+  // in the whole batch, how many ranks were asked to stop, and, where the gradient's paths are
+  // logged, the targets that could be copied.
   struct Upcoming {
     StepInputs inputs;
-    at::Tensor agreed;  // int64 [2], on the host
+    at::Tensor agreed;  // int64 [3], on the host
     PendingCollective pending;
     std::exception_ptr failure;  // of reading the rows; told when the step needs them
   };
@@ -62,6 +63,9 @@ class Trainer {
   void collect(bool drain);
   void settle();  // waits for the device and reads every step's numbers
   StepOptions step_options();
+  bool tells_gradients(int64_t update) const {
+    return config_.log.gradients_every > 0 && update % config_.log.gradients_every == 0;
+  }
   double rate(int64_t update) const {
     return learning_rate(config_.schedule, config_.optimizer.lr, total_steps_, update);
   }
@@ -80,6 +84,7 @@ class Trainer {
 
   // Output.
   void log_step();
+  void log_gradients();
   void compare_times(TrainRecord& record);
   void validate();  // and the tasks
   void run_validation();
@@ -125,6 +130,8 @@ class Trainer {
     void add(const Times& other);
   };
   Times since_log_, before_;
+  std::optional<StepReport> paths_of_;  // the newest step whose gradient's paths were told
+  int64_t copyable_targets_ = 0;        // of that step
   std::optional<double> last_validation_loss_;
   int64_t resumed_at_ = -1;
   double flops_per_token_ = 0;

@@ -8,6 +8,7 @@
 
 #include "cplm/base.h"
 #include "cplm/plan.h"
+#include "train/path_norms.h"
 #include "train/rank_agreement.h"
 #include "train/trainer.h"
 
@@ -103,6 +104,18 @@ void Trainer::log_step() {
   state_.loss_targets = 0;
   state_.log_steps = 0;
   before_.add(std::exchange(since_log_, Times()));
+}
+
+// Of a step that was left out there is nothing to tell.
+void Trainer::log_gradients() {
+  if (!metrics_ || !paths_of_ || paths_of_->step != state_.step) return;
+  GradientsRecord record =
+      gradients_record(paths_of_->path_norms, config_.model.head == HeadKind::kCplm);
+  record.step = state_.step;
+  record.tokens = state_.tokens;
+  record.copyable_targets = static_cast<double>(copyable_targets_) /
+                            static_cast<double>(std::max<int64_t>(1, paths_of_->counted_targets));
+  metrics_->write(record);
 }
 
 // Every rank waits for the slowest in each step; its own work is what is left of a step.
