@@ -112,6 +112,7 @@ def test_errors_are_one_line(pair):
         return lines[-1]
 
     assert "a vocabulary of 37: --filler-symbols" in error()
-    assert "a vocabulary of 37: --pairs: expected 1 to 16" in error("--first-symbol", 1, "--filler-symbols", 4, "--pairs", 22)
+    too_many = error("--first-symbol", 1, "--filler-symbols", 4, "--pairs", 22)
+    assert "a vocabulary of 37: --pairs: expected 1 to 16" in too_many
     assert "expected whole numbers from 2" in error("--distances", "1,5")
     assert "--eos-id" in error(*SYMBOLS, "--eos-id", 37)

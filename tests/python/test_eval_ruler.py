@@ -60,7 +60,8 @@ def test_scores_and_means(pair, tmp_path):
         for place in ("400/niah_single_1", "400/vt", "400/qa_1", "520/niah_single_1"):
             lines = []
             for index in range(4):
-                row = {"index": 10 + index, "input": f"The number of item {index} in {place} is", "outputs": ["?"]}
+                text = f"The number of item {index} in {place} is"
+                row = {"index": 10 + index, "input": text, "outputs": ["?"]}
                 lines.append(change(place, index, row))
             path = tmp_path / "data" / place / "validation.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,8 @@ def test_scores_and_means(pair, tmp_path):
     def references(place, index, row):
         path = tmp_path / f"first/predictions/cplm/{place}.jsonl"
         answer = rows_of(path)[index]["pred"].strip()
-        return row | {"outputs": [answer[: 3 + index].upper(), answer + "!"][: 1 + index % 2] + ["a"] * (index == 2)}
+        outputs = [answer[: 3 + index].upper(), answer + "!"][: 1 + index % 2]
+        return row | {"outputs": outputs + ["a"] * (index == 2)}
 
     question_files(references)
     told = results("ruler", tmp_path / "second", *arguments)
@@ -81,7 +83,8 @@ def test_scores_and_means(pair, tmp_path):
     scores = {}
     for task in subject["tasks"]:
         place = f"{task['length']}/{task['task']}"
-        expected = [score(task["task"], row["pred"], row["outputs"]) for row in rows_of(tmp_path / f"second/predictions/cplm/{place}.jsonl")]
+        predictions = rows_of(tmp_path / f"second/predictions/cplm/{place}.jsonl")
+        expected = [score(task["task"], row["pred"], row["outputs"]) for row in predictions]
         assert task["score"] == pytest.approx(sum(expected) / 4, rel=1e-12)
         scores[place] = task["score"]
     assert len(set(scores.values())) > 1 and max(scores.values()) > 0
