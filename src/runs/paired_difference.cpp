@@ -32,7 +32,6 @@ std::optional<PairedDifference> paired_difference(const WindowSums& baseline,
     sum_squares += residual * residual;
   }
   if (result.num_windows >= 2) {
-    constexpr double kNormalQuantile = 1.959963984540054;  // 97.5 %
     const auto windows = static_cast<double>(result.num_windows);
     const double error = std::sqrt(windows / (windows - 1) * sum_squares) / sum_counted;
     result.interval = {.standard_error = error,

@@ -7,6 +7,9 @@
 
 namespace cplm {
 
+// Of the standard normal distribution at 97.5 %: half the width of a 95 % interval, in deviations.
+inline constexpr double kNormalQuantile = 1.959963984540054;
+
 // Of one validation: summed loss and counted targets of each window.
 struct WindowSums {
   std::vector<double> loss;

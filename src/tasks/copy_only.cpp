@@ -9,6 +9,7 @@
 #include "cplm/base.h"
 #include "cplm/generate.h"
 #include "cplm/shard_tools.h"
+#include "runs/paired_difference.h"
 #include "tasks/arguments.h"
 #include "tasks/document_questions.h"
 #include "tasks/result_table.h"
@@ -84,11 +85,11 @@ int64_t cache_bytes_of(Way way, const ModelConfig& model, int64_t tokens, int64_
 
 // The 95 % interval of a share by Wilson's score, which holds near 0 and 1 too.
 std::pair<double, double> share_interval(int64_t correct, int64_t total) {
-  constexpr double kZ = 1.96;
   const auto n = static_cast<double>(total);
-  const double share = static_cast<double>(correct) / n, z2 = kZ * kZ;
+  const double share = static_cast<double>(correct) / n, z2 = kNormalQuantile * kNormalQuantile;
   const double middle = (share + z2 / (2 * n)) / (1 + z2 / n);
-  const double half = kZ / (1 + z2 / n) * std::sqrt(share * (1 - share) / n + z2 / (4 * n * n));
+  const double half =
+      kNormalQuantile / (1 + z2 / n) * std::sqrt(share * (1 - share) / n + z2 / (4 * n * n));
   return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
 }
 

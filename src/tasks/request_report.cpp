@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runs/json_number.h"
+#include "runs/paired_difference.h"
 #include "tasks/arguments.h"
 #include "tasks/request_metrics.h"
 #include "tasks/result_table.h"
@@ -51,8 +52,8 @@ Json difference_json(const std::vector<double>& baseline, const std::vector<doub
   const MeanWithError found = mean_with_error(differences);
   Json json = {{"mean", json_number(found.mean)}};
   if (differences.size() > 1) {
-    json["low"] = json_number(found.mean - 1.96 * found.standard_error);
-    json["high"] = json_number(found.mean + 1.96 * found.standard_error);
+    json["low"] = json_number(found.mean - kNormalQuantile * found.standard_error);
+    json["high"] = json_number(found.mean + kNormalQuantile * found.standard_error);
   }
   return json;
 }

@@ -121,7 +121,7 @@ def test_differences_are_paired_by_item(pair, tmp_path):
     found = told["subjects"][1]["files"][0]["modes"]["natural"]["acc"]["difference"]
     assert found["mean"] == pytest.approx(difference.mean())
     error = difference.std(ddof=1) / 3
-    assert found["high"] == pytest.approx(difference.mean() + 1.96 * error)
+    assert found["high"] == pytest.approx(difference.mean() + 1.959963984540054 * error)
     assert "difference" not in told["subjects"][0]["files"][0]["modes"]["natural"]["acc"]
 
 
