@@ -8,6 +8,7 @@
 
 #include "cplm/base.h"
 #include "model/head.h"
+#include "support/compare.h"
 #include "support/models.h"
 #include "tasks/gradient_paths.h"
 #include "tasks/gradient_projection.h"
@@ -207,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PathCase{.name = "all",
                              .copy = {.include_current = false, .rope = true, .qk_norm = true},
                              .documents = true}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(GradientReadings, SurviveAsPieces) {
   SequenceReadings readings;

@@ -10,6 +10,7 @@
 #include "cplm/eval.h"
 #include "cplm/train.h"
 #include "model/head.h"
+#include "support/compare.h"
 #include "support/models.h"
 #include "train/path_norms.h"
 

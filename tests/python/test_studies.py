@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -111,7 +112,9 @@ def test_bytes_and_tokens(tmp_path):
     text = tmp_path / "text"
     text.mkdir()
     for number in range(12):
-        words = [f"word{(number * i) % 17} of {i % 5}," for i in range(60)]
+        draw = random.Random(number)
+        syllables = ["".join(draw.choice(letters) for letters in ("bdfgklmnprst", "aeiou")) for _ in range(40)]
+        words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(80)]
         (text / f"{number}.txt").write_text(" ".join(words))
     out = tmp_path / "out"
     table = study(
@@ -126,8 +129,6 @@ def test_bytes_and_tokens(tmp_path):
         assert level["gain_bits_per_byte"] == pytest.approx(bits["vanilla"] - bits["cplm"], rel=1e-6, abs=1e-9)
         assert level["gain_low"] <= level["gain_bits_per_byte"] <= level["gain_high"]
         assert f"{bits['cplm']:.4f}" in table
-    manifest = json.loads((out / "data/bytes/manifest.json").read_text())
-    assert manifest["vocab_size"] == 257 if "vocab_size" in manifest else True
 
 
 def stub(tmp_path, text):
