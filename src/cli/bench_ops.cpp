@@ -1,5 +1,5 @@
-// cplm bench ops: the heads' ops alone at the shapes of real models, against the composed path and
-// against the bare matrix products that they contain.
+// cplm bench ops: the heads' ops and the mixers alone at the shapes of real models, against the
+// composed path and against the bare matrix products that they contain.
 #include "cli/bench_ops.h"
 
 #include <c10/core/InferenceMode.h>
@@ -142,7 +142,9 @@ BenchJson bench_ops(const OpsArguments& arguments) {
                       options.dtype(ops::accumulation_dtype(dtype)),
                       options.dtype(at::kLong),
                       shape_of(size)};
-      for (const NamedOp& op : bench_ops_of(p)) {
+      std::vector<NamedOp> all = bench_ops_of(p);
+      for (NamedOp& mixer : bench_mixers_of(p)) all.push_back(std::move(mixer));
+      for (const NamedOp& op : all) {
         if (!arguments.only.empty() && op.name != arguments.only) continue;
         report["ops"].push_back(bench.measure(op, p));
         if (!arguments.json) print_row(report["ops"].back());
@@ -157,7 +159,8 @@ BenchJson bench_ops(const OpsArguments& arguments) {
 
 void add_bench_ops(CLI::App& bench) {
   auto arguments = std::make_shared<OpsArguments>();
-  CLI::App* app = bench.add_subcommand("ops", "The heads' ops at the shapes of real models");
+  CLI::App* app =
+      bench.add_subcommand("ops", "The heads' ops and the mixers at the shapes of real models");
   app->add_option("--size", arguments->sizes, "135m, 360m, 1.7b, or VxD such as 8192x256")
       ->delimiter(',')
       ->capture_default_str();

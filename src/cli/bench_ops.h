@@ -42,6 +42,7 @@ struct NamedOp {
   std::function<OpRun()> make;  // its inputs live as long as the run
 };
 
-std::vector<NamedOp> bench_ops_of(const Problem& problem);
+std::vector<NamedOp> bench_ops_of(const Problem& problem);     // of the heads
+std::vector<NamedOp> bench_mixers_of(const Problem& problem);  // whole mixers
 
 }  // namespace cplm

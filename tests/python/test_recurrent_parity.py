@@ -14,6 +14,7 @@ olmo = pytest.importorskip("transformers.models.olmo_hybrid.modeling_olmo_hybrid
 from transformers.models.olmo_hybrid.configuration_olmo_hybrid import OlmoHybridConfig  # noqa: E402
 
 FLOAT32 = 1e-4
+FLOAT32_GRADIENT = 5e-4  # theirs; test_eager_parity.py compares in float64
 
 
 class Theirs(torch.nn.Module):
@@ -75,4 +76,4 @@ validation: {{sequences: 5}}
             continue
         ours = moments["exp_avg." + name.replace(".ours.", ".")] / 0.1
         error = (ours - parameter.grad).norm()
-        assert error <= FLOAT32 * parameter.grad.norm() + 1e-9, f"{name}: {error / parameter.grad.norm():.3g}"
+        assert error <= FLOAT32_GRADIENT * parameter.grad.norm() + 1e-9, f"{name}: {error / parameter.grad.norm():.3g}"
