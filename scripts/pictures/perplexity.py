@@ -4,6 +4,8 @@ import math
 
 from pictures.style import GRID, new_figure, shown_label, style_of
 
+from matplotlib.ticker import FuncFormatter  # isort: skip (style names what is missing)
+
 MODES = {"natural": "natural", "no_copy": "LM head alone", "force_copy": "Copy-Paste head alone"}
 
 
@@ -29,6 +31,8 @@ def draw(results):
     axes.set_yticks(range(len(subjects)), [shown_label(subject["name"]) for subject in subjects])
     axes.set_ylim(len(subjects) - 0.4, -0.6)
     axes.set_xscale("log")
+    for axis_part in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        axis_part(FuncFormatter(lambda value, _position: f"{value:.4g}"))
     axes.margins(x=0.15)
     axes.set_xlabel("perplexity (log scale)")
     axes.grid(axis="x", which="both", **GRID)
