@@ -84,7 +84,9 @@ TEST(Golden, DecodingGivesTheSameDistributions) {
     SCOPED_TRACE(path.string());
     const auto model = load(golden, OpsKind::kFused);
     const int64_t rows = golden.input.ids.size(0), positions = golden.input.ids.size(1);
-    Decoder decoder(*model, {rows, 512, {}});
+    DecoderOptions options;
+    options.sequences = rows;
+    Decoder decoder(*model, options);
     for (int64_t t = 0; t < positions; ++t) {
       std::vector<NewTokens> tokens;
       for (int64_t row = 0; row < rows; ++row) {
