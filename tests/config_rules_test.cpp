@@ -175,6 +175,9 @@ class RandomConfig {
     model.num_attention_heads = model.num_key_value_heads * pick(1, 4);
     model.hidden_size = model.num_attention_heads * 2 * pick(1, 40);
     model.num_hidden_layers = pick(1, 6);
+    model.linear_num_heads = pick(1, 4);  // where they are not given, the resolved config has them
+    model.linear_key_head_dim = pick(1, 9);
+    model.linear_value_head_dim = pick(1, 9);
     model.layer_types.clear();
     if (pick(0, 1) == 1) {
       model.backbone.clear();

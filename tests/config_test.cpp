@@ -180,7 +180,7 @@ TEST(ConfigKeys, UnknownOnesNameTheNearest) {
   EXPECT_EQ(text_error("vocab_size: 5\n"),
             "x.yaml:1: vocab_size: unknown key; did you mean model.vocab_size?");
   EXPECT_EQ(text_error("log: {banana: 5}\n"),
-            "x.yaml:1: log.banana: unknown key; known here: every, peak_tflops");
+            "x.yaml:1: log.banana: unknown key; known here: every, gradients_every, peak_tflops");
   EXPECT_EQ(text_error("\"a\\nb\": 5\n").find('\n'), std::string::npos);
 }
 
