@@ -231,7 +231,9 @@ TEST(Documents, StayInSightBehindATextsOwnEnds) {
 TEST(Documents, RewoundTextsReadThemAgain) {
   const auto model = make_model(config_of("sliding"));
   const CopyCache cache = encode(*model, kDocuments);
-  Decoder decoder(*model, with(cache));
+  DecoderOptions options = with(cache);
+  options.rewind_room = 2;
+  Decoder decoder(*model, options);
   decoder.advance({{0, {1, 9}, 1, false}});
   decoder.advance({{0, {8, 8}, 2, true}});
   decoder.rewind(0, 2);
