@@ -31,6 +31,9 @@ def shard(tmp_path_factory):
 
 
 def config_text(shard, run_dir, backbone, head, tied):
+    # At these weights a recurrent model's steps are chaotic: rounding grows tenfold a step at the
+    # others' rate.
+    rate = "1.0e-4" if backbone == "recurrent" else "3.0e-3"
     return f"""
 run: {{name: parity, dir: "{run_dir}", seed: 11}}
 model: {{vocab_size: {VOCABULARY}, hidden_size: 24, num_hidden_layers: 4, num_attention_heads: 6,
@@ -38,7 +41,7 @@ model: {{vocab_size: {VOCABULARY}, hidden_size: 24, num_hidden_layers: 4, num_at
   initializer_range: 0.2, tie_word_embeddings: {str(tied).lower()}}}
 data: {{train: ["{shard}"], sequence_length: {LENGTH}}}
 train: {{steps: {STEPS + 1}, batch_tokens: {ROWS * LENGTH}, micro_batch: 4, device: cpu, precision: float64, threads: 1}}
-optimizer: {{lr: 3.0e-3, weight_decay: 0.1, grad_clip: 0.5}}
+optimizer: {{lr: {rate}, weight_decay: 0.1, grad_clip: 0.5}}
 schedule: {{warmup_steps: 5, decay_fraction: 0.3}}
 checkpoint: {{every: 0}}
 log: {{every: 1}}
