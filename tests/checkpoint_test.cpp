@@ -224,7 +224,7 @@ TEST(Checkpoint, ResolvingSaysWhatWasLookedFor) {
   fs::remove(save(run.path(), 2) / "state.json");
   EXPECT_THAT(error(run / "checkpoints/step_0000000002"),
               AllOf(HasSubstr("is incomplete: state.json is missing; the next older complete "),
-                    HasSubstr("(take it by --resume "), HasSubstr("step_0000000001)")));
+                    HasSubstr("(train goes on from it by --resume "), HasSubstr("step_0000000001)")));
   fs::remove(run / "checkpoints/step_0000000001/manifest.json");
   EXPECT_THAT(error(run / "checkpoints/step_0000000001/"),
               HasSubstr("is incomplete: manifest.json is missing; there is no older"));
@@ -246,7 +246,7 @@ TEST(Checkpoint, ReaderRefusesFlippedBitsAndOffersTheOlder) {
   EXPECT_THAT(error_of([&] { reader.model(); }),
               AllOf(HasSubstr("step_0000000002/model.safetensors is damaged"), HasSubstr(expected),
                     HasSubstr(sha256_file(folder / "model.safetensors")),
-                    HasSubstr("step_0000000001 (take it by --resume ")));
+                    HasSubstr("step_0000000001 (train goes on from it by --resume ")));
   EXPECT_THAT(error_of([&] { reader.optimizer(); }), HasSubstr("optimizer.safetensors is damaged"));
   EXPECT_THAT(error_of([&] { reader.state(); }), HasSubstr("state.json is damaged"));
   EXPECT_EQ(CheckpointReader(folder, Verify::kSizes).model().entries().size(), 2);
@@ -275,7 +275,7 @@ TEST(Checkpoint, AStateOfAnotherStepIsRefused) {
     CheckpointReader reader(folder, verify);
     EXPECT_THAT(error_of([&] { reader.state(); }),
                 AllOf(HasSubstr("step_0000000002/state.json: its step is 7, the manifest's 2"),
-                      HasSubstr("step_0000000001 (take it by --resume ")));
+                      HasSubstr("step_0000000001 (train goes on from it by --resume ")));
   }
 }
 

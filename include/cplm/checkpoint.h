@@ -105,8 +105,8 @@ std::vector<CheckpointFound> list_checkpoints(const std::filesystem::path& run_d
 // is an Error that names the next older complete one: never silently taken. Logs a warning for each
 // unfinished one passed over and when `latest` differs.
 std::optional<CheckpointFound> newest_complete(const std::filesystem::path& run_dir);
-// "; the next older complete checkpoint is PATH (take it by --resume PATH)", or that there is none,
-// for an error about a step folder of a run; "" for any other folder.
+// "; the next older complete checkpoint is PATH (train goes on from it by --resume PATH)", or that
+// there is none, for an error about a step folder of a run; "" for any other folder.
 std::string older_checkpoint_hint(const std::filesystem::path& folder);
 // A run's folder (its newest complete one), a step folder, or any folder with model.safetensors ->
 // the folder to load. Error says what was looked for; an incomplete step folder is an Error naming

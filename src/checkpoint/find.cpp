@@ -154,7 +154,7 @@ std::string older_checkpoint_hint(const fs::path& folder) try {
            "over (--resume none --overwrite)";
   }
   return str("; the next older complete checkpoint is ", older->path.string(),
-             " (take it by --resume ", older->path.string(), ")");
+             " (train goes on from it by --resume ", older->path.string(), ")");
 } catch (const Error& error) {  // of the folder's list; the error that asks has more to say
   return str("; ", error.what());
 }
