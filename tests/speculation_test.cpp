@@ -140,7 +140,9 @@ TEST(Speculation, DraftsAreAsLongAsTheyProbablyHold) {
   for (int i = 0; i < 400; ++i) {
     const int64_t drafted = length.next();
     EXPECT_GE(std::pow(chance, drafted), 0.5 - 1e-12);
-    if (drafted < kMost) EXPECT_LT(std::pow(chance, drafted + 1), 0.5 + 1e-12);
+    if (drafted < kMost) {
+      EXPECT_LT(std::pow(chance, drafted + 1), 0.5 + 1e-12);
+    }
     const bool holds = random.uniform() < (i < 200 ? 0.97 : 0.4);
     length.compared(holds);
     chance += ((holds ? 1.0 : 0.0) - chance) / 8;
