@@ -20,8 +20,9 @@ from cplm_data.jsonl import lines_of
 from cplm_data.parquet import read_parquet
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt")
-# Text handed to a worker at once: enough to keep it busy, little enough for memory.
-_BATCH_BYTES = 1 << 20
+# Text handed to a worker at once: little, since encoding allocates a hundred bytes a token, in pages
+# that are fresh each time, and since the last batch leaves the other workers without any.
+_BATCH_BYTES = 1 << 18
 _READ_BYTES = 1 << 16
 
 

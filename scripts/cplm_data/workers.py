@@ -26,7 +26,8 @@ from cplm_data.tokenizer import TextEncoder
 
 # Below this much input, a second worker gains nothing.
 _BYTES_PER_WORKER = 1 << 22
-_BATCHES_AHEAD_PER_WORKER = 3
+# Work for the time in which the owner writes and checks a finished shard.
+_BATCHES_AHEAD_PER_WORKER = 12
 _THREADS_PER_PROCESS = 4
 
 
