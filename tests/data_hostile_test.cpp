@@ -87,6 +87,9 @@ TEST_F(Hostile, WrongAttributesAreNamed) {
   shard.ints["document_count"] = -1;
   expect_error(shard, "dataset 'document_offsets': expected document_count + 1 = 0 elements");
   shard = RawShard();
+  shard.ints["document_count"] = std::numeric_limits<int64_t>::max();
+  expect_error(shard, "expected document_count + 1 = 9223372036854775808 elements");
+  shard = RawShard();
   shard.ints.erase("vocab_size");
   shard.strings["vocab_size"] = "4";
   expect_error(shard, "attribute 'vocab_size': expected an integer");
