@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "cplm/base.h"
@@ -10,10 +11,6 @@
 #include "support/raw_shard.h"
 #include "support/shards.h"
 #include "support/temp_dir.h"
-
-// libhdf5 1.10 itself leaks object headers whose checksum is wrong; seen only by the leak
-// sanitizer.
-extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 
 namespace cplm {
 namespace {
