@@ -122,11 +122,11 @@ def test_every_step_of_the_study_waits_for_steps_that_exist(tmp_path):
 @pytest.mark.skipif(not BINARY.exists(), reason="needs the program, built")
 def test_every_training_of_the_study_has_a_config_that_loads(tmp_path):
     """`cplm check` without shards: a wrong key, or a value that another one forbids, fails."""
-    trainings = [step for step in make_plan(tmp_path, tmp_path / "data").steps if step.command[1] == "train"]
+    trainings = [step for step in make_plan(tmp_path, tmp_path / "data").steps if step.command[1:2] == ("train",)]
     assert len(trainings) > 20
     for step in trainings:
         checked = subprocess.run(
             [BINARY, "check", *step.command[2:]], capture_output=True, text=True, cwd=ROOT, timeout=60
         )  # fmt: skip
         assert checked.returncode == 0, f"{step.name}: {checked.stderr}"
-        assert f"name: {step.name.removeprefix('train-')}" in checked.stdout
+        assert f'name: "{step.name.removeprefix("train-")}"' in checked.stdout
