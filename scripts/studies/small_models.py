@@ -20,7 +20,7 @@ LONG_LENGTH = 8 * TRAINED_LENGTH
 BACKBONES = ("sliding", "full", "hybrid")
 SEEDS_OF = {"sliding": SEEDS, "full": SEEDS, "hybrid": (SEED,)}
 CUTS = ("scores", "scores_and_gate")
-INDUCTION_LENGTHS = (16, 32, 64, 127)
+INDUCTION_LENGTHS = (8, 16, 32, 63)
 QUARTERS = (0.05, 0.25, 0.5, 0.75, 1.0)  # of a run: where the page tells the gate
 
 
@@ -112,8 +112,8 @@ def _add_bytes(plan: Plan, text: str) -> None:
 def _add_induction(plan: Plan) -> None:
     data = plan.out / "data/repeat"
     plan.add(
-        "data-repeat", "cplm", "data", "make", "repeat", "--output", data, "--vocab-size", 512, "--first-symbol", 1,
-        "--sequence-length", 256, "--repeat-length", "8:127", "--samples", 20000,
+        "data-repeat", "cplm", "data", "make", "repeat", "--output", data, "--vocab-size", 128, "--first-symbol", 1,
+        "--sequence-length", 128, "--repeat-length", "8:63", "--samples", 60000,
     )  # fmt: skip
     for head in HEADS:
         plan.train(
