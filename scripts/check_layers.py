@@ -31,7 +31,8 @@ ARROWS: dict[str, set[str]] = {
     "generate": {"base", "config", "ops", "model"},
     "eval": {"base", "config", "model", "data", "runs", "comm"},
     "tasks": {"base", "text", "config", "ops", "model", "data", "runs", "saved", "generate", "eval"},
-    "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval", "tasks", "comm"},
+    "train": {"base", "config", "ops", "model", "data", "runs", "checkpoint", "saved", "eval",
+              "tasks", "comm"},
     "cli": {"base", "text", "config", "model", "data", "runs", "checkpoint", "saved", "hf", "generate",
             "eval", "tasks", "train", "ops", "comm"},
 }
@@ -119,7 +120,9 @@ def check_file(root: Path, path: Path) -> Iterator[tuple[int, str]]:
         yield len(lines), f"has {len(lines)} lines, at most {MAX_LINES} are allowed: split it"
     for number, line in enumerate(lines, start=1):
         if UNFINISHED.search(line):
-            yield number, "has an unfinished mark without an issue number: finish it, or write (#N) after the mark"
+            yield number, (
+                "has an unfinished mark without an issue number: finish it, or write (#N) after it"
+            )
     if path.suffix in {".h", ".cpp", ".cu", ".cuh"}:
         yield from check_includes(root, path, lines)
 

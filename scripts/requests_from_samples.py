@@ -38,7 +38,9 @@ def requests_of(sample, delimiter):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_version_argument(parser)
     parser.add_argument("samples", help="samples_TASK_DATE.jsonl")
     parser.add_argument(

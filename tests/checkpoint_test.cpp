@@ -77,6 +77,21 @@ TEST(Checkpoint, SavingAStepAgainTakesTheNewContent) {
   EXPECT_TRUE(reader.optimizer().entries().empty());
 }
 
+// As long as it is written, those who look for the run's newest checkpoint find the one before.
+TEST(Checkpoint, LatestNamesTheOneBeforeWhileTheNextIsWritten) {
+  const TempDir run;
+  save(run.path(), 1);
+  int64_t heard = 0;
+  save_checkpoint(run.path(), 2, test::model_of(2), test::optimizer_of(2), test::state_of(2), [&] {
+    heard += 1;
+    EXPECT_EQ(read_file(run / "latest"), "step_0000000001\n");
+    EXPECT_EQ(newest_complete(run.path())->step, 1);
+  });
+  EXPECT_GE(heard, 2);  // the model's file and the optimizer's
+  EXPECT_EQ(read_file(run / "latest"), "step_0000000002\n");
+  EXPECT_EQ(newest_complete(run.path())->step, 2);
+}
+
 TEST(Checkpoint, RefusesStateThatWouldNotLoad) {
   const TempDir run;
   const auto error = [&](int64_t step, const std::string& state) {
@@ -222,9 +237,10 @@ TEST(Checkpoint, ResolvingSaysWhatWasLookedFor) {
   EXPECT_THAT(error(run.path()), HasSubstr("it has no step_... folder"));
   save(run.path(), 1);
   fs::remove(save(run.path(), 2) / "state.json");
-  EXPECT_THAT(error(run / "checkpoints/step_0000000002"),
-              AllOf(HasSubstr("is incomplete: state.json is missing; the next older complete "),
-                    HasSubstr("(train goes on from it by --resume "), HasSubstr("step_0000000001)")));
+  EXPECT_THAT(
+      error(run / "checkpoints/step_0000000002"),
+      AllOf(HasSubstr("is incomplete: state.json is missing; the next older complete "),
+            HasSubstr("(train goes on from it by --resume "), HasSubstr("step_0000000001)")));
   fs::remove(run / "checkpoints/step_0000000001/manifest.json");
   EXPECT_THAT(error(run / "checkpoints/step_0000000001/"),
               HasSubstr("is incomplete: manifest.json is missing; there is no older"));

@@ -1,5 +1,5 @@
-// The plan of a run on many GPUs: memory, traffic and time against figures worked out by hand, the
-// laws they keep, and the table of GPUs.
+// The plan of a run on many GPUs: memory, traffic and time against figures worked out by hand, and
+// the laws they keep.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +12,7 @@
 namespace cplm::test {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
-using testing::Optional;
 
 // Shapes that are planned, not trained: SmolLM2-1.7B, SmolLM3-3B, Llama-2-7B.
 struct Shape {
@@ -113,15 +111,27 @@ TEST(MemoryPlan, MoreRanksThanMicroBatchesHoldNoMoreThanTheirShare) {
   EXPECT_EQ(part(plan_memory(config, 1000), "kept activations"), all / 8);
 }
 
+// The shipped configs as they stand, on one GPU to a node of eight. 40 GB are 37.3 of check's GiB.
 TEST(MemoryPlan, ShardingAndCheckpointingTogetherFit1700MOnGpusOf40Gigabytes) {
   const double capacity = gpu_model("a100-40gb").memory_gb * 1e9;
-  const auto total = [](const std::vector<std::string>& overrides) {
-    return static_cast<double>(plan_memory(config_of(k1700M, overrides), 8).total);
-  };
+  ASSERT_EQ(capacity, 40e9);
   const std::string shard = "optimizer.shard=true", full = "train.activation_checkpointing=full";
-  const std::string more = "train.micro_batch=2";
-  EXPECT_GT(total({more}), capacity);
-  EXPECT_LT(total({shard, full, more}), 0.6 * capacity);
+  for (const std::string backbone : {"full", "sliding", "hybrid"}) {
+    for (const std::string head : {"vanilla", "cplm"}) {
+      const auto total = [&](int64_t ranks, std::vector<std::string> overrides) {
+        overrides.push_back("train.device=cuda");
+        const std::string file =
+            str(CPLM_SOURCE_DIR, "/configs/1.7b-", backbone, "-", head, ".yaml");
+        return static_cast<double>(plan_memory(load_config(file, overrides), ranks).total);
+      };
+      for (const int64_t ranks : {1, 2, 4, 8}) {
+        EXPECT_GT(total(ranks, {}), capacity) << backbone << " " << head << " " << ranks;
+        EXPECT_LT(total(ranks, {shard, full}), capacity) << backbone << " " << head << " " << ranks;
+      }
+      EXPECT_GT(total(1, {shard}), capacity) << "one GPU has nobody to share with";
+      EXPECT_LT(total(8, {shard, full}), 0.5 * capacity) << backbone << " " << head;
+    }
+  }
 }
 
 TEST(WorkPlan, RecomputationIsTheForwardWithoutItsLastProduct) {
@@ -252,45 +262,6 @@ TEST(StepPlan, DoublePrecisionIsRefused) {
   const Config config = config_of(k3B, {"train.precision=float64", "train.device=cpu"});
   EXPECT_THAT(config_error_of([&] { plan_step(config, gpu_model("h100"), 8); }),
               HasSubstr("found float64"));
-}
-
-TEST(GpuModels, DriversNamesLeadToPeaks) {
-  const auto peak = [](const char* name) { return known_peak_tflops(name, Precision::kBFloat16); };
-  EXPECT_THAT(peak("NVIDIA H100 80GB HBM3"), Optional(989.0));
-  EXPECT_THAT(peak("NVIDIA H100 PCIe"), Optional(756.0));
-  EXPECT_THAT(peak("NVIDIA H100 NVL"), Optional(835.0));
-  EXPECT_THAT(peak("NVIDIA H200"), Optional(989.0));
-  EXPECT_THAT(peak("NVIDIA A100-SXM4-40GB"), Optional(312.0));
-  EXPECT_THAT(peak("NVIDIA A100-PCIE-40GB"), Optional(312.0));
-  EXPECT_THAT(peak("NVIDIA L40S"), Optional(362.0));
-  EXPECT_THAT(peak("NVIDIA GeForce RTX 4090"), Optional(165.2));
-  EXPECT_THAT(known_peak_tflops("NVIDIA H100 80GB HBM3", Precision::kFloat32), Optional(67.0));
-}
-
-TEST(GpuModels, OthersHaveNoPeak) {
-  for (const char* name : {"", "Tesla V100-SXM2-32GB", "NVIDIA L40", "NVIDIA A10G",
-                           "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
-                           "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "AMD Instinct MI300X"}) {
-    EXPECT_EQ(known_peak_tflops(name, Precision::kBFloat16), std::nullopt) << name;
-  }
-  EXPECT_EQ(known_peak_tflops("NVIDIA H100 80GB HBM3", Precision::kFloat64), std::nullopt);
-  EXPECT_THAT(config_error_of([] { gpu_model("H-100"); }),
-              AllOf(HasSubstr("expected one of"), HasSubstr("a100-40gb"), HasSubstr("\"H-100\"")));
-}
-
-TEST(GpuModels, EveryNameOfTheTableIsItsOwn) {
-  for (const GpuModel& gpu : gpu_models()) {
-    EXPECT_EQ(&gpu_model(gpu.name), &gpu);
-    EXPECT_THAT(known_peak_tflops(str("NVIDIA ", gpu.driver_words), Precision::kBFloat16),
-                Optional(gpu.bf16_tflops))
-        << gpu.name;
-    EXPECT_GT(gpu.bf16_tflops, gpu.fp32_tflops) << gpu.name;
-    EXPECT_GE(gpu.link_gb_per_s, gpu.network_gb_per_s) << gpu.name;
-  }
-}
-
-TEST(GpuModels, UtilisationIsModelFlopsOverAllPeaks) {
-  EXPECT_DOUBLE_EQ(model_flops_utilisation(1e9, 4e5, 2, 400), 0.5);
 }
 
 }  // namespace

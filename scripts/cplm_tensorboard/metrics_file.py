@@ -77,6 +77,7 @@ class MetricsFile:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConvertError(
-                f"{self.path}:{self._lines}: expected a JSON object with a kind and a step, found {line[:60]!r}", 3
+                f"{self.path}:{self._lines}: expected a JSON object with a kind and a step, found {line[:60]!r}",
+                3,
             ) from error
         return self._step, tuple(scalars(str(kind), record))

@@ -206,7 +206,14 @@ class CplmGatedDelta(nn.Module):
         self.taps = config.linear_conv_kernel_dim
         self.strength = 2.0 if config.linear_allow_neg_eigval else 1.0
         width, keys, values = config.hidden_size, self.heads * self.key_dim, self.heads * self.value_dim
-        for name, size in {"q": keys, "k": keys, "v": values, "g": values, "a": self.heads, "b": self.heads}.items():
+        for name, size in {
+            "q": keys,
+            "k": keys,
+            "v": values,
+            "g": values,
+            "a": self.heads,
+            "b": self.heads,
+        }.items():
             setattr(self, f"{name}_proj", nn.Linear(width, size, bias=False))
         for name, size in {"q": keys, "k": keys, "v": values}.items():
             setattr(self, f"{name}_conv1d", nn.Conv1d(size, size, self.taps, groups=size, bias=False))
@@ -232,7 +239,9 @@ class CplmGatedDelta(nn.Module):
             x = x * context.padding[..., None].to(x.dtype)
         inputs = torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], dim=-1)
         weight = torch.cat([self.q_conv1d.weight, self.k_conv1d.weight, self.v_conv1d.weight])
-        log_decay = -wide(self.A_log).exp() * nn.functional.softplus(wide(self.a_proj(x)) + wide(self.dt_bias))
+        log_decay = -wide(self.A_log).exp() * nn.functional.softplus(
+            wide(self.a_proj(x)) + wide(self.dt_bias)
+        )
         beta = wide(self.b_proj(x)).sigmoid() * self.strength
         layer = None if past_key_values is None else past_key_values.layers[self.layer_idx]
         tail, state = (None, None) if layer is None else (layer.tail, layer.state)

@@ -20,8 +20,10 @@ def table(report):
              f"{'TFLOP/s':>9} {'GB/s':>7} {'/products':>9}"]
     for row in report["ops"]:
         over = "-" if row["time_over_products"] is None else f"{row['time_over_products']:.3f}"
-        lines.append(f"{row['op']:<48} {row['size']:<6} {row['length']:>6} {row['ms']:>12.3f} "
-                     f"{modelled_ms(row):>12.3f} {row['gflop_per_s'] / 1e3:>9.2f} {row['gb_per_s']:>7.0f} {over:>9}")
+        lines.append(
+            f"{row['op']:<48} {row['size']:<6} {row['length']:>6} {row['ms']:>12.3f} "
+            f"{modelled_ms(row):>12.3f} {row['gflop_per_s'] / 1e3:>9.2f} {row['gb_per_s']:>7.0f} {over:>9}"
+        )
     return lines
 
 

@@ -24,7 +24,12 @@ def losses_axes(axes, results):
             )  # fmt: skip
     axes.axhline(results["chance"], color="#808080", linewidth=1)
     axes.annotate(
-        "chance", (0.99, results["chance"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=9
+        "chance",
+        (0.99, results["chance"]),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        va="bottom",
+        fontsize=9,
     )
     axes.set_xscale("log", base=2)
     lengths = [loss["length"] for loss in results["subjects"][0]["losses"]]

@@ -85,7 +85,10 @@ def draw(results):
         for subject in subjects
     ]
     copies = [index for index, subject in enumerate(subjects) if subject["head"] == "cplm"]
-    rows = [["perplexity"] * 2] * 2 + [["copy_gate", "sink_mass"], ["copy_weight", "copy_distance"]] * bool(copies)
+    rows = [["perplexity"] * 2] * 2 + [
+        ["copy_gate", "sink_mass"],
+        ["copy_weight", "copy_distance"],
+    ] * bool(copies)
     figure, axes = new_mosaic(rows, 8, 9 if copies else 4.8)
     draw_perplexity(axes["perplexity"], subjects, positions, names)
     for key, label in PANELS.items() if copies else ():

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from studies.command import ROOT, aligned
 from studies.errors import StudyError
-from studies.study import Study
+from studies.rows import interval_text, mark, new_rows
+from studies.study import Study, check_config_file
 
 BYTES = 257  # 256 and the end of document
 HEADS = ("vanilla", "cplm")
@@ -48,12 +49,11 @@ def _measure(study: Study, given, name: str, vocab_size: int, length: int) -> di
     # From nats a token to bits a byte of the text that the targets stand for.
     scale = told["data"]["counted_tokens"] / told["data"]["bytes"] / math.log(2)
     difference = cplm["difference"]
+    natural = {head: subject["modes"]["natural"] for head, subject in zip(HEADS, (vanilla, cplm))}
     result = {
         "level": name, "vocab_size": vocab_size, "sequence_length": length,
-        "loss": {head: float(subject["modes"]["natural"]["loss"]) for head, subject in zip(HEADS, (vanilla, cplm))},
-        "bits_per_byte": {
-            head: float(subject["modes"]["natural"]["bits_per_byte"]) for head, subject in zip(HEADS, (vanilla, cplm))
-        },
+        "loss": {head: float(mode["loss"]) for head, mode in natural.items()},
+        "bits_per_byte": {head: float(mode["bits_per_byte"]) for head, mode in natural.items()},
         "gain_bits_per_byte": -difference["mean"] * scale,
         "copy_weight": cplm["copy_weight"],
     }  # fmt: skip
@@ -62,46 +62,41 @@ def _measure(study: Study, given, name: str, vocab_size: int, length: int) -> di
     return result
 
 
+def _interval(level: dict) -> tuple[float, float] | None:
+    return (level["gain_low"], level["gain_high"]) if "gain_low" in level else None
+
+
 def _table(levels: list[dict]) -> str:
     rows = [["level", "V", "T", "vanilla bits/byte", "cplm bits/byte", "gain (95 %)", "copied"]]
     for level in levels:
-        gain = f"{level['gain_bits_per_byte']:+.4f}"
-        if "gain_low" in level:
-            gain += f" [{level['gain_low']:+.4f}, {level['gain_high']:+.4f}]"
         rows.append([
             level["level"], level["vocab_size"], level["sequence_length"],
-            *(f"{level['bits_per_byte'][head]:.4f}" for head in HEADS), gain, f"{level['copy_weight']:.3f}",
+            *(f"{level['bits_per_byte'][head]:.4f}" for head in HEADS),
+            interval_text(level["gain_bits_per_byte"], _interval(level)), f"{level['copy_weight']:.3f}",
         ])  # fmt: skip
     return aligned(rows)
 
 
 def draw(results: dict):
-    from pictures.style import GRID, new_figure, style_of
-
     levels = results["levels"]
-    figure, axes = new_figure(8, 2.2 + 0.7 * len(levels))
+    names = [f"{level['level']} (V = {level['vocab_size']:,})" for level in levels]
+    figure, axes = new_rows(names, 2.2 + 0.7 * len(levels), "bits a byte that the Copy-Paste head gains")
     for row, level in enumerate(levels):
-        style, gain = style_of(row), level["gain_bits_per_byte"]
-        if "gain_low" in level:
-            axes.plot([level["gain_low"], level["gain_high"]], [row, row], color=style["color"], zorder=2)
-        axes.plot(gain, row, marker=style["marker"], color=style["color"], markersize=9, zorder=3)
-        axes.annotate(f"{gain:+.4f}", (gain, row), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=9)
+        gain, interval = level["gain_bits_per_byte"], _interval(level)
+        color = mark(axes, row, gain, f"{gain:+.4f}")
+        if interval:
+            axes.plot(interval, [row, row], color=color, zorder=2)
     axes.axvline(0, color="#808080", linewidth=1)
-    axes.set_yticks(range(len(levels)), [f"{level['level']} (V = {level['vocab_size']:,})" for level in levels])
-    axes.set_ylim(len(levels) - 0.5, -0.7)
-    axes.margins(x=0.2)
-    axes.set_xlabel("bits a byte that the Copy-Paste head gains")
-    axes.grid(axis="x", **GRID)
     return figure
 
 
 def run(given, program: Path) -> None:
     settings = {
-        "text": given.text, "config": str(given.config), "tokens": given.tokens, "lengths": [given.byte_length, given.token_length],
+        "text": given.text, "config": str(given.config), "tokens": given.tokens,
+        "lengths": [given.byte_length, given.token_length],
         "sequences": given.sequences, "seed": given.seed, "set": given.overrides,
     }  # fmt: skip
-    if not given.config.is_file():
-        raise StudyError(f"--config {given.config}: no such file", 2)
+    check_config_file(given.config)
     study = Study("bytes", given.out, settings, program)
     levels = [_measure(study, given, "bytes", BYTES, given.byte_length)]
     if given.tokens > 0:

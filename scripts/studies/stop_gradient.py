@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 
 from studies.command import aligned
-from studies.errors import StudyError
-from studies.study import Study
+from studies.rows import interval_text, mark, new_rows
+from studies.study import Study, check_config_file
 
 ARMS = {
     "vanilla": {"model.head": "vanilla"},
@@ -57,9 +57,8 @@ def _table(arms: list[dict]) -> str:
     for arm in arms:
         difference, shown = arm.get("difference"), None
         if difference:
-            shown = f"{difference['mean']:+.4f}"
-            if "low" in difference:
-                shown += f" [{difference['low']:+.4f}, {difference['high']:+.4f}]"
+            interval = (difference["low"], difference["high"]) if "low" in difference else None
+            shown = interval_text(difference["mean"], interval)
         kept = arm.get("kept")
         by_seed = [f"{x:.3f}" if x is not None else "-" for x in arm.get("kept_by_seed", [])]
         rows.append([
@@ -70,30 +69,21 @@ def _table(arms: list[dict]) -> str:
 
 
 def draw(results: dict):
-    from pictures.style import GRID, new_figure, style_of
-
-    figure, axes = new_figure(8, 3.4)
     arms = results["arms"]
+    names = [arm["arm"].replace("_", " ") for arm in arms]
+    figure, axes = new_rows(names, 3.4, "final validation loss (nats a token)")
     for row, arm in enumerate(arms):
-        style = style_of(row)
-        axes.plot(arm["by_seed"], [row] * len(arm["by_seed"]), ".", color=style["color"], zorder=3)
-        axes.plot(arm["loss"], row, marker=style["marker"], color=style["color"], markersize=9, zorder=3)
         text = f"{arm['loss']:.4f}"
         if arm.get("kept") is not None:
             text += f", keeps {arm['kept']:.0%} of the gain"
-        axes.annotate(text, (arm["loss"], row), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=9)
-    axes.set_yticks(range(len(arms)), [arm["arm"].replace("_", " ") for arm in arms])
-    axes.set_ylim(len(arms) - 0.5, -0.7)
-    axes.margins(x=0.2)
-    axes.set_xlabel("final validation loss (nats a token)")
-    axes.grid(axis="x", **GRID)
+        color = mark(axes, row, arm["loss"], text)
+        axes.plot(arm["by_seed"], [row] * len(arm["by_seed"]), ".", color=color, zorder=3)
     return figure
 
 
 def run(given, program: Path) -> None:
     settings = {"config": str(given.config), "seeds": given.seeds, "set": given.overrides}
-    if not given.config.is_file():
-        raise StudyError(f"--config {given.config}: no such file", 2)
+    check_config_file(given.config)
     study = Study("stop_gradient", given.out, settings, program)
     names = []
     for arm, overrides in ARMS.items():

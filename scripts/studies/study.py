@@ -20,6 +20,11 @@ def write_whole(path: Path, text: str) -> None:
     os.replace(aside, path)
 
 
+def check_config_file(path: Path) -> None:
+    if not path.is_file():
+        raise StudyError(f"--config {path}: no such file", 2)
+
+
 class Study:
     def __init__(self, name: str, out: Path, settings: dict, program: Path):
         self.name, self.out = name, out

@@ -33,9 +33,17 @@ def train(folder, run, settings, launcher=(), threads="2"):
     """Its train lines and what it told."""
     shutil.rmtree(folder / run, ignore_errors=True)
     command = [*(launcher or [BINARY]), "train", CONFIG, "--log-level", "debug"]
-    for setting in (f"run.dir={folder / run}", f"data.train=[{folder}/shard.h5]", "data.validation=[]", "log.every=1", *settings):
+    for setting in (
+        f"run.dir={folder / run}",
+        f"data.train=[{folder}/shard.h5]",
+        "data.validation=[]",
+        "log.every=1",
+        *settings,
+    ):
         command += ["--set", setting]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": threads})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": threads}
+    )
     if done.returncode != 0:
         sys.exit(f"a run ended with exit code {done.returncode}: {done.stderr.strip().splitlines()[-1]}")
     lines = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
@@ -43,11 +51,16 @@ def train(folder, run, settings, launcher=(), threads="2"):
 
 
 def times_of(what, text):
-    return {int(step): float(ms) for step, ms in re.findall(rf"checkpoint of step (\d+): {what} ([0-9.e+-]+) ms", text)}
+    return {
+        int(step): float(ms)
+        for step, ms in re.findall(rf"checkpoint of step (\d+): {what} ([0-9.e+-]+) ms", text)
+    }
 
 
 def measure_async(folder, steps):
-    lines, text = train(folder, "async", [f"train.steps={steps}", "checkpoint.every=15", "checkpoint.async=true"])
+    lines, text = train(
+        folder, "async", [f"train.steps={steps}", "checkpoint.every=15", "checkpoint.async=true"]
+    )
     step_ms = {line["step"]: line["step_ms"] for line in lines if line["step"] > WARM_UP}
     during = set()
     for step, written_ms in times_of("written in", text).items():
@@ -62,7 +75,11 @@ def measure_async(folder, steps):
 
 def tokens_per_s(lines):
     counted = [line for line in lines if line["step"] > WARM_UP]
-    return 1000 * (counted[1]["tokens"] - counted[0]["tokens"]) / statistics.mean(line["step_ms"] for line in counted)
+    return (
+        1000
+        * (counted[1]["tokens"] - counted[0]["tokens"])
+        / statistics.mean(line["step_ms"] for line in counted)
+    )
 
 
 def measure_ranks(folder, steps):
@@ -74,7 +91,9 @@ def measure_ranks(folder, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="*", help="async, ranks; both where nothing is named")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60)
@@ -89,8 +108,12 @@ def main():
             print(f"asynchronous save: steps wait {100 * statistics.median(waits):.2f} % of a step; "
                   f"steps while one is written take {statistics.median(slower):.3f} times the others")
         if not arguments.what or "ranks" in arguments.what:
-            two, one = map(max, zip(*(measure_ranks(folder, arguments.steps) for _ in range(arguments.rounds))))
-            print(f"2 ranks with 1 thread: {two:.0f} tokens/s, 1 process with 2 threads: {one:.0f}: {two / one:.3f} of it")
+            two, one = map(
+                max, zip(*(measure_ranks(folder, arguments.steps) for _ in range(arguments.rounds)))
+            )
+            print(
+                f"2 ranks with 1 thread: {two:.0f} tokens/s, 1 process with 2 threads: {one:.0f}: {two / one:.3f} of it"
+            )
 
 
 if __name__ == "__main__":

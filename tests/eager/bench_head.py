@@ -41,8 +41,13 @@ def eager(arguments):
     torch.set_num_threads(arguments.threads)
     vocab, width, length = arguments.vocab, arguments.width, arguments.length
     shape = Shape(vocab, width, 0, 1, 1, 1, 1e4, 1e-5, [], 0, "cplm")
-    sizes = {"model.embed_tokens.weight": (vocab, width), "copy_token.weight": (width,),
-             "cp_head.q_proj.weight": (width, width), "cp_head.k_proj.weight": (width, width), "cp_head.sink": (width,)}
+    sizes = {
+        "model.embed_tokens.weight": (vocab, width),
+        "copy_token.weight": (width,),
+        "cp_head.q_proj.weight": (width, width),
+        "cp_head.k_proj.weight": (width, width),
+        "cp_head.sink": (width,),
+    }
     weights = {name: (torch.randn(size) * 0.05).requires_grad_() for name, size in sizes.items()}
     model = EagerCplm(shape, weights)
     h = torch.randn(1, length, width, requires_grad=True)
@@ -65,7 +70,9 @@ def eager(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in [("vocab", 8192), ("width", 256), ("length", 1024), ("threads", 2), ("rounds", 5),
                           ("repeats", 3)]:
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -75,7 +82,10 @@ def main():
     if arguments.worker:
         print(json.dumps(eager(arguments)))
         return
-    shape = [f"--{name}={getattr(arguments, name)}" for name in ("vocab", "width", "length", "threads", "repeats")]
+    shape = [
+        f"--{name}={getattr(arguments, name)}"
+        for name in ("vocab", "width", "length", "threads", "repeats")
+    ]
     ours = [arguments.binary, "bench", "ops", "--json", f"--size={arguments.vocab}x{arguments.width}",
             f"--length={arguments.length}", f"--tokens={arguments.length}", f"--threads={arguments.threads}",
             f"--repeats={arguments.repeats}", "--op=loss head (LM + CP)"]
@@ -83,10 +93,17 @@ def main():
     for _ in range(arguments.rounds):
         run = subprocess.run(ours, check=True, capture_output=True, text=True)
         row = json.loads(run.stdout)["ops"][0]
-        run = subprocess.run([sys.executable, __file__, "--worker", *shape], check=True, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, __file__, "--worker", *shape],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         pairs.append((row, json.loads(run.stdout)))
     median = lambda f: statistics.median(f(a, b) for a, b in pairs)  # noqa: E731
-    print(f"V {arguments.vocab}, D {arguments.width}, T {arguments.length}, {arguments.threads} threads, medians of {len(pairs)}")
+    print(
+        f"V {arguments.vocab}, D {arguments.width}, T {arguments.length}, {arguments.threads} threads, medians of {len(pairs)}"
+    )
     print(f"cplm   {median(lambda a, b: a['ms']):9.1f} ms  {median(lambda a, b: a['extra_mb']):8.1f} MiB, "
           f"{median(lambda a, b: a['time_over_products']):.3f} times its products")
     print(f"eager  {median(lambda a, b: b['ms']):9.1f} ms  {median(lambda a, b: b['extra_mb']):8.1f} MiB")

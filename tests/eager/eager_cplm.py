@@ -111,7 +111,9 @@ class EagerCplm:
             else:
                 x = x + self.attention(n, p + "self_attn.", kind)
             n = norm(x, p + "post_attention_layernorm.weight")
-            mlp = F.silu(F.linear(n, w[p + "mlp.gate_proj.weight"])) * F.linear(n, w[p + "mlp.up_proj.weight"])
+            mlp = F.silu(F.linear(n, w[p + "mlp.gate_proj.weight"])) * F.linear(
+                n, w[p + "mlp.up_proj.weight"]
+            )
             x = x + F.linear(mlp, w[p + "mlp.down_proj.weight"])
         return norm(x, "model.norm.weight")
 

@@ -7,7 +7,9 @@ import torch.nn.functional as F
 def short_conv(x, weight):
     """silu of each channel's sum over its last positions; x [B, T, W], weight [W, 1, J]."""
     taps = weight.shape[2]
-    return F.silu(F.conv1d(F.pad(x.transpose(1, 2), (taps - 1, 0)), weight, groups=weight.shape[0])).transpose(1, 2)
+    return F.silu(
+        F.conv1d(F.pad(x.transpose(1, 2), (taps - 1, 0)), weight, groups=weight.shape[0])
+    ).transpose(1, 2)
 
 
 def delta_layer(shape, weights, prefix, x):
@@ -31,5 +33,10 @@ def delta_layer(shape, weights, prefix, x):
         missing = v[:, t] - torch.einsum("bhku,bhk->bhu", state, k[:, t])
         state = state + torch.einsum("bhk,bhu->bhku", k[:, t], beta[:, t, :, None] * missing)
         out.append(torch.einsum("bhku,bhk->bhu", state, q[:, t]))
-    o = F.rms_norm(torch.stack(out, 1), (s.linear_value_head_dim,), weights[prefix + "o_norm.weight"], s.rms_norm_eps)
+    o = F.rms_norm(
+        torch.stack(out, 1),
+        (s.linear_value_head_dim,),
+        weights[prefix + "o_norm.weight"],
+        s.rms_norm_eps,
+    )
     return F.linear(o.flatten(2) * F.silu(project("g")), weights[prefix + "o_proj.weight"])

@@ -24,8 +24,17 @@ class Browser:
         to_browser, self._requests = os.pipe()
         self._answers, from_browser = os.pipe()
         os.set_blocking(self._answers, False)
-        command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                   "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+        command = [
+            program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         # The shell puts the pipes where the browser looks for them.
         script = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         self._process = subprocess.Popen(

@@ -72,7 +72,9 @@ def page_of(data):
     def finite(value):
         return None if isinstance(value, float) and math.isinf(value) else value
 
-    data = data | {"predictions": [one | {"log_prob": finite(one["log_prob"])} for one in data["predictions"]]}
+    data = data | {
+        "predictions": [one | {"log_prob": finite(one["log_prob"])} for one in data["predictions"]]
+    }
     safe = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     before, after = page_template().split(MARK)
     return before + safe + after

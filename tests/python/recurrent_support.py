@@ -15,7 +15,10 @@ BACKBONES = {
     "recurrent": ["linear_attention"] * LAYERS,
     "mixed": ["linear_attention", "sliding_attention", "full_attention"],
 }
-MORE = {"recurrent": {}, "mixed": {"linear_num_heads": 3, "linear_conv_kernel_dim": 2, "linear_allow_neg_eigval": True}}
+MORE = {
+    "recurrent": {},
+    "mixed": {"linear_num_heads": 3, "linear_conv_kernel_dim": 2, "linear_allow_neg_eigval": True},
+}
 
 
 def random_model(backbone: str, head: str, **changes):

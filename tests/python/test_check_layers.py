@@ -57,21 +57,49 @@ def test_a_clean_tree_passes(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("src/base/bad.cpp", '\n#include "cplm/config.h"\n', "src/base/bad.cpp:2: includes cplm/config.h of config, and base may use only: nothing of ours"),
-        ("src/model/bad.cpp", "#include <cplm/train.h>\n", "includes cplm/train.h of train, and model may use only: base, config, ops"),
+        (
+            "src/base/bad.cpp",
+            '\n#include "cplm/config.h"\n',
+            "src/base/bad.cpp:2: includes cplm/config.h of config, and base may use only: nothing of ours",
+        ),
+        (
+            "src/model/bad.cpp",
+            "#include <cplm/train.h>\n",
+            "includes cplm/train.h of train, and model may use only: base, config, ops",
+        ),
         ("src/train/bad.cpp", '#include "cli/main.cpp"\n', "includes cli/main.cpp of cli"),
         ("src/model/bad.cpp", '#include "cplm/plan.h"\n', "includes cplm/plan.h of train"),
         ("src/runs/bad.cpp", '#include "data/shard.h"\n', "includes data/shard.h of data"),
         ("src/runs/bad.cpp", '#include "cplm/data.h"\n', "includes cplm/data.h of data"),
         ("include/cplm/base.h", '#  include "cplm/data.h"\n', "includes cplm/data.h of data"),
-        ("kernels/bad.cuh", '#include "cplm/base.h"\n', "includes cplm/base.h of base, and kernels may use only: nothing of ours"),
-        ("src/data/bad.cpp", "#include <ATen/ops/mm.h>\n", "includes ATen/ops/mm.h, and data is free of LibTorch"),
+        (
+            "kernels/bad.cuh",
+            '#include "cplm/base.h"\n',
+            "includes cplm/base.h of base, and kernels may use only: nothing of ours",
+        ),
+        (
+            "src/data/bad.cpp",
+            "#include <ATen/ops/mm.h>\n",
+            "includes ATen/ops/mm.h, and data is free of LibTorch",
+        ),
         ("kernels/bad.cu", "#include <c10/cuda/CUDAStream.h>\n", "kernels is free of LibTorch"),
-        ("tests/bad_test.cpp", "#include <torch/torch.h>\n", "tests/bad_test.cpp:1: includes torch/torch.h"),
+        (
+            "tests/bad_test.cpp",
+            "#include <torch/torch.h>\n",
+            "tests/bad_test.cpp:1: includes torch/torch.h",
+        ),
         ("src/model/bad.cpp", '#include "torch/torch.h"\n', "includes torch/torch.h"),
-        ("src/base/bad.cpp", '#include "neighbour.h"\n', 'includes "neighbour.h", which is not below include/ or src/'),
+        (
+            "src/base/bad.cpp",
+            '#include "neighbour.h"\n',
+            'includes "neighbour.h", which is not below include/ or src/',
+        ),
         ("src/novelty/bad.cpp", "\n", "module novelty is not in the arrows"),
-        ("scripts/bad.py", f"x = 1  # {MARK}: later\n", "scripts/bad.py:1: has an unfinished mark without an issue number"),
+        (
+            "scripts/bad.py",
+            f"x = 1  # {MARK}: later\n",
+            "scripts/bad.py:1: has an unfinished mark without an issue number",
+        ),
         ("src/base/bad.h", "\n" * 401, "has 401 lines, at most 400 are allowed"),
     ],
 )

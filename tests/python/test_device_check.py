@@ -34,7 +34,9 @@ def test_reports(tmp_path, content, text):
     path = tmp_path / "tests.json"
     path.write_text(json.dumps(content))
     assert problem(path) == text
-    assert subprocess.run([sys.executable, LIB / "tests_ran.py", path]).returncode == (0 if text is None else 1)
+    assert subprocess.run([sys.executable, LIB / "tests_ran.py", path]).returncode == (
+        0 if text is None else 1
+    )
 
 
 def test_a_report_that_is_missing_or_cut_fails(tmp_path):
@@ -50,4 +52,13 @@ def test_modelled_time_counts_products_and_all_bytes():
     row["product_flops"] = 0.75 * 790e9
     assert modelled_ms(row) == pytest.approx(2.0)
     lines = table({"ops": [row]})
-    assert len(lines) == 2 and lines[1].split() == ["cp_decode", "135m", "2048", "2.000", "2.000", "0.50", "2150", "-"]
+    assert len(lines) == 2 and lines[1].split() == [
+        "cp_decode",
+        "135m",
+        "2048",
+        "2.000",
+        "2.000",
+        "0.50",
+        "2150",
+        "-",
+    ]

@@ -72,7 +72,10 @@ def eager_from_checkpoint(run_dir, config):
 
 @pytest.mark.skipif(not BINARY.exists(), reason="needs the cplm program")
 @pytest.mark.parametrize("head", ["vanilla", "cplm"])
-@pytest.mark.parametrize("backbone,tied", [("full", True), ("sliding", True), ("hybrid", True), ("full", False), ("recurrent", True)])
+@pytest.mark.parametrize(
+    "backbone,tied",
+    [("full", True), ("sliding", True), ("hybrid", True), ("full", False), ("recurrent", True)],
+)
 def test_twenty_steps_equal_eager_pytorch(tmp_path, shard, backbone, tied, head):
     path, tokens = shard
     run_dir, config_path = tmp_path / "run", tmp_path / "parity.yaml"

@@ -127,7 +127,9 @@ def test_query_path(pair, told):
                 readings.setdefault(("kept", name), []).append(kept)
                 readings.setdefault(("one_minus_lost", name), []).append(1 - lost)
                 share = numpy.linalg.norm(g[:-1]) / numpy.linalg.norm(g)
-                readings.setdefault(("kept_sink_lost", name), []).append(kept_and_lost(m[:-1], g[:-1], rtol)[0] * share)
+                readings.setdefault(("kept_sink_lost", name), []).append(
+                    kept_and_lost(m[:-1], g[:-1], rtol)[0] * share
+                )
             top = numpy.linalg.svd(m, compute_uv=False)[0]
             readings.setdefault(("transferred",), []).append(
                 numpy.linalg.norm(m.T @ g) / top / numpy.linalg.norm(g)

@@ -131,7 +131,18 @@ def test_losses_by_copy_and_mode(pair, tmp_path, head):
 
 def test_batches_change_nothing(pair):
     tables = {
-        evaluate("induction", pair / "cplm", "--lengths", 6, "--first-symbol", 1, "--sequences", 9, "--batch", batch)
+        evaluate(
+            "induction",
+            pair / "cplm",
+            "--lengths",
+            6,
+            "--first-symbol",
+            1,
+            "--sequences",
+            9,
+            "--batch",
+            batch,
+        )
         for batch in (1, 4, 16)
     }
     assert len(tables) == 1

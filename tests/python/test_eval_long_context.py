@@ -40,9 +40,13 @@ def direct(model, text):
         copy_logit = h @ model.copy_token.weight.reshape(-1)
         gate = torch.softmax(torch.cat([logits, copy_logit[:, None]], 1), -1)[:, -1]
         q, k = h @ model.cp_head.q_proj.weight.T, h @ model.cp_head.k_proj.weight.T
-        scores = torch.cat([q @ k.T, (q @ model.cp_head.sink.reshape(-1))[:, None]], 1) / math.sqrt(h.shape[1])
+        scores = torch.cat([q @ k.T, (q @ model.cp_head.sink.reshape(-1))[:, None]], 1) / math.sqrt(
+            h.shape[1]
+        )
         positions = torch.arange(LENGTH)
-        hidden = torch.cat([positions[None] > positions[:, None], torch.zeros(LENGTH, 1, dtype=torch.bool)], 1)
+        hidden = torch.cat(
+            [positions[None] > positions[:, None], torch.zeros(LENGTH, 1, dtype=torch.bool)], 1
+        )
         alpha = torch.softmax(scores.masked_fill(hidden, -math.inf), -1)
         sink = alpha[:, -1]
         found |= {
@@ -90,14 +94,18 @@ def test_differences_are_paired_by_document(pair, tmp_path):
         "long-context", tmp_path, pair / "vanilla", pair / "cplm", "--length", LENGTH, "--documents", 6
     )  # fmt: skip
     sums = {
-        name: numpy.array([direct(exported(pair, name), text)["loss"][16:32].sum() for text in texts_of(pair, 6)])
+        name: numpy.array(
+            [direct(exported(pair, name), text)["loss"][16:32].sum() for text in texts_of(pair, 6)]
+        )
         for name in ("vanilla", "cplm")
     }
     bucket = told["subjects"][1]["buckets"][4]
     difference = sums["cplm"] - sums["vanilla"]
     assert bucket["difference"]["mean"] == pytest.approx(difference.mean() / 16, rel=1e-9)
     error = difference.std(ddof=1) / math.sqrt(6) / 16
-    assert bucket["difference"]["low"] == pytest.approx(difference.mean() / 16 - 1.959963984540054 * error, rel=1e-9)
+    assert bucket["difference"]["low"] == pytest.approx(
+        difference.mean() / 16 - 1.959963984540054 * error, rel=1e-9
+    )
 
 
 def test_windows_over_documents(pair, tmp_path):
@@ -135,7 +143,9 @@ def test_errors(pair, tmp_path):
     longest = max(map(len, shard_documents(pair)))
     assert "no document of 16385 or more tokens in 1 shard(s)" in error(code=3)
     assert f"the longest has {longest}" in error(code=3)
-    assert "expected 100000 documents of 33 or more tokens" in error("--length", LENGTH, "--documents", 100000, code=3)
+    assert "expected 100000 documents of 33 or more tokens" in error(
+        "--length", LENGTH, "--documents", 100000, code=3
+    )
     assert "--length" in error("--length", 0, code=2)
     assert "--smooth" in error("--smooth", 0, code=2)
     assert "no shard matches" in error("--data", tmp_path / "*.h5", code=3)

@@ -91,7 +91,9 @@ def test_prompts_and_answers(pair, tmp_path):
     for cell in cells:
         tokens = 0
         for index, answer in enumerate(cell["answers"]):
-            prompt, number = longest_prompt(tokenizer, cell["length"] - 9, 11, cell["length"], cell["depth"], index)
+            prompt, number = longest_prompt(
+                tokenizer, cell["length"] - 9, 11, cell["length"], cell["depth"], index
+            )
             assert answer["number"] == number
             assert answer["output"] == greedy_answer(model, tokenizer, prompt, 9)
             tokens += len(tokenizer.encode(prompt).ids)

@@ -88,7 +88,15 @@ def test_accuracy_is_that_of_the_exported_model(pair, tmp_path, head):
 def test_a_sliding_cplm_retrieves_from_beyond_its_window(pair, tmp_path):
     """Window 6, trained on 40 tokens."""
     told = results(
-        "recall", tmp_path, pair / "cplm", pair / "vanilla", *SYMBOLS, "--distances", "10,30,100,1k", "--samples", 40
+        "recall",
+        tmp_path,
+        pair / "cplm",
+        pair / "vanilla",
+        *SYMBOLS,
+        "--distances",
+        "10,30,100,1k",
+        "--samples",
+        40,
     )
     cplm_modes, vanilla_modes = [subject["modes"] for subject in told["subjects"]]
     assert min(cplm_modes["natural"]["accuracy"]) > 0.95
@@ -99,7 +107,16 @@ def test_a_sliding_cplm_retrieves_from_beyond_its_window(pair, tmp_path):
 
 def test_default_distances_and_batches_change_nothing(pair):
     tables = {
-        evaluate("recall", pair / "cplm", pair / "vanilla", *SYMBOLS, "--samples", 7, "--batch-tokens", tokens)
+        evaluate(
+            "recall",
+            pair / "cplm",
+            pair / "vanilla",
+            *SYMBOLS,
+            "--samples",
+            7,
+            "--batch-tokens",
+            tokens,
+        )
         for tokens in (1, 200, 65536)
     }
     [table] = tables

@@ -24,7 +24,10 @@ def make_items(seed, count, longest=30):
     for number in range(count):
         unit = random.integers(1, 64, random.integers(1, 9)).tolist()
         context = (unit * 9)[: random.integers(1, longest)]
-        choices = [random.integers(1, 64, random.integers(1, 4)).tolist() for _ in range(random.integers(2, 5))]
+        choices = [
+            random.integers(1, 64, random.integers(1, 4)).tolist()
+            for _ in range(random.integers(2, 5))
+        ]
         gold = int(random.integers(len(choices)))
         choices[gold] = (unit * 9)[len(context) % len(unit) :][: len(choices[gold])]
         items.append({"id": f"item {number}", "context": context, "choices": choices, "gold": gold})
@@ -57,7 +60,17 @@ def test_scores_and_accuracies(pair, tmp_path, batch):
     items = make_items(1, 12)
     path = write_lines(tmp_path / "items.jsonl", items)
     modes = [word for mode in MODES for word in ("--mode", mode)]
-    told = results("requests", tmp_path, pair / "vanilla", pair / "cplm", "--requests", path, *modes, "--batch", batch)
+    told = results(
+        "requests",
+        tmp_path,
+        pair / "vanilla",
+        pair / "cplm",
+        "--requests",
+        path,
+        *modes,
+        "--batch",
+        batch,
+    )
     rows = rows_of(tmp_path)
     for name in ("vanilla", "cplm"):
         model = exported(pair, name)
@@ -66,7 +79,8 @@ def test_scores_and_accuracies(pair, tmp_path, batch):
         assert set(file["modes"]) == (set(MODES) if name == "cplm" else {"natural"})
         for mode in file["modes"]:
             expected = [
-                [direct_score(model, mode, item["context"], choice) for choice in item["choices"]] for item in items
+                [direct_score(model, mode, item["context"], choice) for choice in item["choices"]]
+                for item in items
             ]
             found = [row for row in rows if row["model"] == name and row["mode"] == mode]
             flat = [score for item in expected for score in item]
@@ -85,7 +99,10 @@ def test_scores_and_accuracies(pair, tmp_path, batch):
 
 def test_pairs_and_several_files(pair, tmp_path):
     singles = [{"context": [1, 2, 3], "continuation": [1, 2]}, {"context": [9], "continuation": [9]}]
-    paths = [write_lines(tmp_path / "singles.jsonl", singles), write_lines(tmp_path / "choices.jsonl", make_items(2, 3))]
+    paths = [
+        write_lines(tmp_path / "singles.jsonl", singles),
+        write_lines(tmp_path / "choices.jsonl", make_items(2, 3)),
+    ]
     told = results("requests", tmp_path, pair / "cplm", "--requests", *paths)
     model = exported(pair, "cplm")
     expected = [direct_score(model, "natural", item["context"], item["continuation"]) for item in singles]
@@ -155,5 +172,7 @@ def test_errors(pair, tmp_path):
     assert "the context is empty" in error('{"context":[],"continuation":[1]}')
     assert "give a longer --context" in error('{"context":[1],"continuation":[2,3,4]}', 3, "--context", 2)
     assert "--mode" in error('{"context":[1],"continuation":[2]}', 2, "--mode", "both")
-    assert "none.jsonl" in evaluate("requests", pair / "cplm", "--requests", tmp_path / "none.jsonl", expect=3)
+    assert "none.jsonl" in evaluate(
+        "requests", pair / "cplm", "--requests", tmp_path / "none.jsonl", expect=3
+    )
     assert "--requests" in evaluate("requests", pair / "cplm", expect=2)

@@ -116,7 +116,9 @@ def test_errors_are_one_line(pair, tmp_path):
         return lines[-1]
 
     (tmp_path / "vt.jsonl").write_text('{"input": "a"}\n')
-    assert 'line 1: expected a field "outputs"' in error(pair / "cplm", "--data", tmp_path / "vt.jsonl", code=3)
+    assert 'line 1: expected a field "outputs"' in error(
+        pair / "cplm", "--data", tmp_path / "vt.jsonl", code=3
+    )
     assert "no such file" in error(pair / "cplm", "--data", tmp_path / "none", code=3)
     assert "--data" in error(pair / "cplm", code=2)
     copied = tmp_path / "copied"

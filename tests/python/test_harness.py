@@ -118,10 +118,15 @@ def test_equals_requests_on_the_same_items(run_folder, delimiter):
     theirs = []
     for line in samples.read_text().splitlines():
         sample = json.loads(line)
-        theirs += [(sample["doc_id"], float(choice[0][0]), str(choice[0][1]) == "True") for choice in sample["resps"]]
+        theirs += [
+            (sample["doc_id"], float(choice[0][0]), str(choice[0][1]) == "True")
+            for choice in sample["resps"]
+        ]
     theirs.sort(key=lambda answer: answer[0])
     rows.sort(key=lambda row: int(row["id"]))
-    assert [float(row["log_prob"]) for row in rows] == pytest.approx([answer[1] for answer in theirs], rel=1e-4)
+    assert [float(row["log_prob"]) for row in rows] == pytest.approx(
+        [answer[1] for answer in theirs], rel=1e-4
+    )
     assert [row["greedy"] == "1" for row in rows] == [answer[2] for answer in theirs]
 
 
@@ -140,7 +145,11 @@ def test_the_items_as_a_user_writes_them_give_the_same(run_folder):
 
 
 def test_samples_of_other_tasks_are_refused(tmp_path):
-    sample = {"doc_id": 0, "target": "x", "arguments": {"gen_args_0": {"arg_0": "a", "arg_1": {"until": ["b"]}}}}
+    sample = {
+        "doc_id": 0,
+        "target": "x",
+        "arguments": {"gen_args_0": {"arg_0": "a", "arg_1": {"until": ["b"]}}},
+    }
     (tmp_path / "samples.jsonl").write_text(json.dumps(sample))
     run = subprocess.run(
         [sys.executable, ROOT / "scripts/requests_from_samples.py", tmp_path / "samples.jsonl"],

@@ -110,7 +110,9 @@ def test_training_with_gradient_checkpointing_is_the_same(exported):
 
 
 def test_fresh_decays_have_their_spread():
-    model = type(random_model("recurrent", "vanilla"))(random_model("recurrent", "vanilla", linear_num_heads=9).config)
+    model = type(random_model("recurrent", "vanilla"))(
+        random_model("recurrent", "vanilla", linear_num_heads=9).config
+    )
     for name, weight in weights_of(model).items():
         if name.endswith("A_log"):
             assert weight.max() <= torch.tensor(16.0).log()

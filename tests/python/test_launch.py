@@ -76,8 +76,12 @@ def test_each_process_learns_who_it_is(tmp_path):
 def test_each_launch_names_its_own_run(tmp_path):
     """Of a launcher around it nothing is passed on, or two runs at one port could mix."""
     body = 'echo "$TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT"'
-    names = [launch(tmp_path, 2, body, TORCHELASTIC_RUN_ID="outer", TORCHELASTIC_RESTART_COUNT="3")[1].splitlines()
-             for _ in range(2)]
+    names = [
+        launch(tmp_path, 2, body, TORCHELASTIC_RUN_ID="outer", TORCHELASTIC_RESTART_COUNT="3")[
+            1
+        ].splitlines()
+        for _ in range(2)
+    ]
     assert len(set(names[0])) == len(set(names[1])) == 1
     assert len({names[0][0], names[1][0], "outer"}) == 3
 
@@ -116,7 +120,9 @@ def test_the_exit_code_is_that_of_the_cause(tmp_path, codes, expected):
     code, _, err = launch(tmp_path, 3, body)
     assert code == expected
     failed = [rank for rank, code in enumerate(codes) if code not in (0, STOPPED)]
-    assert sorted(re.findall(r"rank (\d) \(process \d+\) ended with exit code", err)) == list(map(str, failed))
+    assert sorted(re.findall(r"rank (\d) \(process \d+\) ended with exit code", err)) == list(
+        map(str, failed)
+    )
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -250,5 +256,11 @@ def test_any_other_end_is_the_jobs_end(tmp_path, code):
 
 def test_the_batch_script_asks_for_the_signal_in_time():
     text = SBATCH.read_text()
-    for line in ("--requeue", "--signal=TERM@", "--ntasks-per-node=", "--gpus-per-node=", "--open-mode=append"):
+    for line in (
+        "--requeue",
+        "--signal=TERM@",
+        "--ntasks-per-node=",
+        "--gpus-per-node=",
+        "--open-mode=append",
+    ):
         assert re.search(rf"^#SBATCH {line}", text, re.MULTILINE), line

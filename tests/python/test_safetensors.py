@@ -71,7 +71,9 @@ def test_bfloat16_and_torch(tmp_path, copy):
         assert torch.equal(found[name].view(torch.uint8), values.view(torch.uint8)), name
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "golden").glob("*.safetensors")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests" / "golden").glob("*.safetensors")), ids=lambda p: p.stem
+)
 def test_golden_files(tmp_path, copy, path):
     done = copy(path, tmp_path / "out")
     assert done.returncode == 0, done.stderr

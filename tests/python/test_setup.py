@@ -149,7 +149,9 @@ def test_unknown_arguments_are_refused_before_anything_is_done(name: str) -> Non
     ],
 )
 @pytest.mark.skipif(shutil.which("dpkg") is None, reason="compares versions with dpkg")
-def test_a_browser_is_installed_where_there_is_one(installed: str, offered: str, said: str, tmp_path: Path) -> None:
+def test_a_browser_is_installed_where_there_is_one(
+    installed: str, offered: str, said: str, tmp_path: Path
+) -> None:
     result = shell(
         f"log_folder='{tmp_path}'\n"
         f"installed_version() {{ [ $1 = chromium ] && echo {installed} || true; }}\n"

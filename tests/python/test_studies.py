@@ -93,7 +93,9 @@ def test_stop_gradient_tells_the_fraction_kept(tmp_path):
         vanilla, cplm, cut = (final(arm, seed + 1) for arm in ("vanilla", "cplm", "scores"))
         assert arms["cplm"]["by_seed"][seed] == cplm
         expected = (vanilla - cut) / (vanilla - cplm) if vanilla > cplm else None
-        assert arms["scores"]["kept_by_seed"][seed] == (pytest.approx(expected) if expected is not None else None)
+        assert arms["scores"]["kept_by_seed"][seed] == (
+            pytest.approx(expected) if expected is not None else None
+        )
     assert "stop_gradient: scores_and_gate" in (out / "runs/scores-and-gate-2/config.yaml").read_text()
     difference = arms["cplm"]["difference"]
     mean = sum(c - v for c, v in zip(arms["cplm"]["by_seed"], arms["vanilla"]["by_seed"])) / 2
@@ -101,7 +103,14 @@ def test_stop_gradient_tells_the_fraction_kept(tmp_path):
 
 
 def test_fractions_of_no_gain_are_unknown():
-    losses = {"vanilla-1": 3.0, "cplm-1": 2.0, "scores-1": 2.75, "vanilla-2": 3.0, "cplm-2": 3.5, "scores-2": 3.0}
+    losses = {
+        "vanilla-1": 3.0,
+        "cplm-1": 2.0,
+        "scores-1": 2.75,
+        "vanilla-2": 3.0,
+        "cplm-2": 3.5,
+        "scores-2": 3.0,
+    }
     kept = fractions(losses, [1, 2], "scores")
     assert kept[0] == 0.25
     assert math.isnan(kept[1])
@@ -113,7 +122,10 @@ def test_bytes_and_tokens(tmp_path):
     text.mkdir()
     for number in range(12):
         draw = random.Random(number)
-        syllables = ["".join(draw.choice(letters) for letters in ("bdfgklmnprst", "aeiou")) for _ in range(40)]
+        syllables = [
+            "".join(draw.choice(letters) for letters in ("bdfgklmnprst", "aeiou"))
+            for _ in range(40)
+        ]
         words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(80)]
         (text / f"{number}.txt").write_text(" ".join(words))
     out = tmp_path / "out"
@@ -123,10 +135,15 @@ def test_bytes_and_tokens(tmp_path):
         "train.threads=1", "--set", "validation.every=0",
     )  # fmt: skip
     told = json.loads((out / "bytes.json").read_text())
-    assert [(level["level"], level["vocab_size"]) for level in told["levels"]] == [("bytes", 257), ("tokens", 300)]
+    assert [(level["level"], level["vocab_size"]) for level in told["levels"]] == [
+        ("bytes", 257),
+        ("tokens", 300),
+    ]
     for level in told["levels"]:
         bits = level["bits_per_byte"]
-        assert level["gain_bits_per_byte"] == pytest.approx(bits["vanilla"] - bits["cplm"], rel=1e-6, abs=1e-9)
+        assert level["gain_bits_per_byte"] == pytest.approx(
+            bits["vanilla"] - bits["cplm"], rel=1e-6, abs=1e-9
+        )
         assert level["gain_low"] <= level["gain_bits_per_byte"] <= level["gain_high"]
         assert f"{bits['cplm']:.4f}" in table
 
@@ -155,9 +172,14 @@ def test_errors_are_one_line(tmp_path):
 
 def test_a_stopped_program_ends_the_study_with_75(tmp_path):
     stopped = stub(tmp_path, "exit 75")
-    assert "the same command goes on" in study("spamlang", "--out", tmp_path / "a", expect=75, program=stopped)
+    assert "the same command goes on" in study(
+        "spamlang", "--out", tmp_path / "a", expect=75, program=stopped
+    )
     # A signal to the study reaches the program, which ends in its own time.
-    slow = stub(tmp_path, f"trap 'touch {tmp_path}/told; exit 75' TERM; touch {tmp_path}/runs; while :; do sleep 0.1; done")
+    slow = stub(
+        tmp_path,
+        f"trap 'touch {tmp_path}/told; exit 75' TERM; touch {tmp_path}/runs; while :; do sleep 0.1; done",
+    )
     command = [sys.executable, ROOT / "scripts/study_spamlang.py", "--out", tmp_path / "b", "--program", slow]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "runs").exists():
@@ -171,7 +193,14 @@ def test_a_stopped_program_ends_the_study_with_75(tmp_path):
 
 def test_two_studies_do_not_share_a_folder(tmp_path):
     slow = stub(tmp_path, f"touch {tmp_path}/runs; exec sleep 60")
-    command = [sys.executable, ROOT / "scripts/study_spamlang.py", "--out", tmp_path / "out", "--program", slow]
+    command = [
+        sys.executable,
+        ROOT / "scripts/study_spamlang.py",
+        "--out",
+        tmp_path / "out",
+        "--program",
+        slow,
+    ]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while not (tmp_path / "runs").exists():

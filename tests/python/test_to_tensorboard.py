@@ -238,7 +238,15 @@ def test_a_folder_without_metrics(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damaged", ["{broken\n", "[1]\n", '{"step":1}\n', '{"kind":"train","step":"x"}\n', '{"kind":"t","step":-1}\n', "\xff\n"]
+    "damaged",
+    [
+        "{broken\n",
+        "[1]\n",
+        '{"step":1}\n',
+        '{"kind":"train","step":"x"}\n',
+        '{"kind":"t","step":-1}\n',
+        "\xff\n",
+    ],
 )
 def test_a_damaged_line(tmp_path, damaged):
     code, line = failure(make_run(tmp_path, train_lines(1, 2) + damaged))

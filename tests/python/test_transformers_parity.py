@@ -23,9 +23,20 @@ def reference_model(backbone, heads, key_heads, tied):
     config_class, model_class = (getattr(transformers, name) for name in names[backbone])
     extra = {"sliding_window": WINDOW} if backbone == "sliding" else {}
     config = config_class(
-        vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=heads,
-        num_key_value_heads=key_heads, intermediate_size=MLP, rms_norm_eps=1e-5, tie_word_embeddings=tied,
-        rope_theta=10000.0, attn_implementation="eager", initializer_range=0.2, head_dim=WIDTH // heads, **extra)
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        intermediate_size=MLP,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=tied,
+        rope_theta=10000.0,
+        attn_implementation="eager",
+        initializer_range=0.2,
+        head_dim=WIDTH // heads,
+        **extra,
+    )
     torch.manual_seed(5)
     return model_class(config).double()
 

@@ -19,7 +19,9 @@ def test_there_are_scripts() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_tells_the_version(name: str) -> None:
-    expected = re.search(r"^project\(cplm VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
+    expected = re.search(
+        r"^project\(cplm VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE
+    )[1]
     python = [sys.executable] if name.endswith(".py") else []  # the one that has the packages
     run = subprocess.run(
         [*python, ROOT / "scripts" / name, "--version"], capture_output=True, text=True, timeout=60

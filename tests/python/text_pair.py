@@ -4,39 +4,24 @@ import json
 import subprocess
 import sys
 
-from eval_support import log_probs
+from eval_support import log_probs, train_heads
 from hf_support import ROOT, cplm, torch
 from tokenizers import Tokenizer
 
 
 def train_text_pair(folder, heads=("cplm", "vanilla"), steps=40):
     """folder/{cplm,vanilla}: runs of some steps on folder/data, with its tokenizer.json."""
-    cplm("data", "make", "needle", "--output", folder / "texts.jsonl", "--documents", 300, "--sentences", "0:6")
-    prepare = [sys.executable, ROOT / "scripts/prepare_data.py", "--input", folder / "texts.jsonl"]
+    texts = folder / "texts.jsonl"
+    cplm("data", "make", "needle", "--output", texts, "--documents", 300, "--sentences", "0:6")
+    prepare = [sys.executable, ROOT / "scripts/prepare_data.py", "--input", texts]
     prepare += ["--train-tokenizer", "400", "--output", folder / "data"]
     subprocess.run(prepare, check=True, capture_output=True)
-    for head in heads:
-        (folder / f"{head}.yaml").write_text(f"""
-run: {{name: {head}, dir: {folder / head}, seed: 3}}
-model:
-  vocab_size: 400
-  hidden_size: 32
-  num_hidden_layers: 2
-  num_attention_heads: 4
-  num_key_value_heads: 2
-  intermediate_size: 48
+    model = """vocab_size: 400
   backbone: sliding
-  sliding_window: 9
-  initializer_range: 0.2
-  head: {head}
-data: {{train: ['{folder}/data/train/*.h5'], validation: ['{folder}/data/validation/*.h5'], sequence_length: 64}}
-train: {{steps: {steps}, batch_tokens: 1024, micro_batch: 16, device: cpu, precision: float32, threads: 1}}
-optimizer: {{lr: 1.0e-2}}
-schedule: {{warmup_steps: 5}}
-checkpoint: {{every: 0}}
-""")
-        cplm("train", folder / f"{head}.yaml")
-    return folder
+  sliding_window: 9"""
+    return train_heads(
+        folder, heads, model, "sequence_length: 64", f"steps: {steps}, batch_tokens: 1024"
+    )
 
 
 def tokenizer_of(folder):

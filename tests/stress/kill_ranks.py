@@ -38,7 +38,12 @@ class Stress:
     def undisturbed(self, size, sharded):
         if (size, sharded) not in self.calm:
             name = f"calm-{size}-{sharded}"
-            ranks = Ranks(self.folder, write_config(self.folder, name, self.steps), size, self.settings(sharded, False))
+            ranks = Ranks(
+                self.folder,
+                write_config(self.folder, name, self.steps),
+                size,
+                self.settings(sharded, False),
+            )
             if not ranks.wait(600) or any(ranks.codes()):
                 fail("the undisturbed run failed", ranks)
             self.whole_s = time.time() - ranks.began
@@ -69,7 +74,9 @@ class Stress:
         if found != expected:
             parts = [name for name in expected[0] if expected[0][name] != found[0][name]]
             parts += ["metrics.jsonl"] if expected[1] != found[1] else []
-            fail(f"after {self.kills} kills: {', '.join(parts)} differ from those of the undisturbed run of {size} ranks")
+            fail(
+                f"after {self.kills} kills: {', '.join(parts)} differ from those of the undisturbed run of {size} ranks"
+            )
         self.runs += 1
         shutil.rmtree(run)
 
@@ -82,7 +89,10 @@ class Stress:
         self.kills += 1
         if on_its_way:
             if not ranks.wait(DOWN_WITHIN_S):
-                fail(f"kill {self.kills} (rank {victim}): not all ranks ended within {DOWN_WITHIN_S} s", ranks)
+                fail(
+                    f"kill {self.kills} (rank {victim}): not all ranks ended within {DOWN_WITHIN_S} s",
+                    ranks,
+                )
             self.met += 1
             self.slowest_s = max(self.slowest_s, time.monotonic() - at)
         elif not ranks.wait(1):
@@ -90,20 +100,32 @@ class Stress:
             # Nobody can miss a rank that had not joined: a launcher ends the others then.
             ranks.signal(signal.SIGTERM, ranks.running())
             if not ranks.wait(5):
-                fail(f"kill {self.kills} (rank {victim}): ranks that were joining did not heed SIGTERM", ranks)
+                fail(
+                    f"kill {self.kills} (rank {victim}): ranks that were joining did not heed SIGTERM",
+                    ranks,
+                )
         # A process that has only just been started does not heed SIGTERM yet: it ends it.
-        usual = (0, KILLED, PEER_LOST, STOPPED) if on_its_way else (0, KILLED, PEER_LOST, STOPPED, -signal.SIGTERM)
+        usual = (
+            (0, KILLED, PEER_LOST, STOPPED)
+            if on_its_way
+            else (0, KILLED, PEER_LOST, STOPPED, -signal.SIGTERM)
+        )
         if any(code not in usual for code in ranks.codes()):
             fail(f"kill {self.kills} (rank {victim}): an exit code is wrong", ranks)
 
     def check_resume(self, ranks, before):
         has_begun = "steps of" in ranks.log(0)  # the line that tells of model and run
         if has_begun and ranks.resumed_at() != before:
-            fail(f"the newest complete checkpoint was of step {before}, but the run went on at {ranks.resumed_at()}", ranks)
+            fail(
+                f"the newest complete checkpoint was of step {before}, but the run went on at {ranks.resumed_at()}",
+                ranks,
+            )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
@@ -115,8 +137,10 @@ def main():
         while stress.kills < arguments.kills:
             stress.one_run(arguments.kills)
             print(f"{stress.kills} kills, {stress.runs} runs in {time.monotonic() - began:.0f} s", flush=True)
-        print(f"{stress.kills} kills ({stress.met} after the first step) over {stress.runs} runs of {arguments.steps} steps: weights, moments and metrics "
-              f"equal the undisturbed runs'; the slowest end of all ranks took {stress.slowest_s:.1f} s")
+        print(
+            f"{stress.kills} kills ({stress.met} after the first step) over {stress.runs} runs of {arguments.steps} steps: weights, moments and metrics "
+            f"equal the undisturbed runs'; the slowest end of all ranks took {stress.slowest_s:.1f} s"
+        )
 
 
 if __name__ == "__main__":

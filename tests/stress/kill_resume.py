@@ -18,7 +18,9 @@ from pathlib import Path
 from rank_runs import BINARY, end_state, make_data, write_config
 
 def start(config):
-    return subprocess.Popen([BINARY, "train", config], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [BINARY, "train", config], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
 def finish(config):
@@ -29,7 +31,9 @@ def finish(config):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
@@ -49,7 +53,9 @@ def main():
                 process.wait(instants.uniform(0.05, 0.5 + 0.3 * whole))
                 finished += 1
                 if process.returncode != 0:
-                    raise SystemExit(f"exit code {process.returncode} after {kills} kills: {process.stderr.read()}")
+                    raise SystemExit(
+                        f"exit code {process.returncode} after {kills} kills: {process.stderr.read()}"
+                    )
                 # Done before the kill: what it made is compared, and a fresh run takes the next kills.
                 compare(folder, arguments.steps, kills)
                 subprocess.run(["rm", "-rf", folder / "killed"], check=True)
@@ -59,11 +65,15 @@ def main():
                 kills += 1
         finish(configs["killed"])
         compare(folder, arguments.steps, kills)
-        check = subprocess.run([BINARY, "verify-checkpoint", folder / "killed"], capture_output=True, text=True)
+        check = subprocess.run(
+            [BINARY, "verify-checkpoint", folder / "killed"], capture_output=True, text=True
+        )
         if check.returncode != 0:
             raise SystemExit(check.stdout + check.stderr)
-        print(f"{kills} kills over {finished + 1} runs of {arguments.steps} steps in {time.monotonic() - began:.0f} s: "
-              "weights, moments and metrics equal the undisturbed run's")
+        print(
+            f"{kills} kills over {finished + 1} runs of {arguments.steps} steps in {time.monotonic() - began:.0f} s: "
+            "weights, moments and metrics equal the undisturbed run's"
+        )
 
 
 def compare(folder, steps, kills):

@@ -16,7 +16,15 @@ sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "scripts")]
 from training_files import BINARY, make_walk_shard  # noqa: E402
 
 PEER_LOST, STOPPED = 6, 75
-TIMES = ("step_ms", "tokens_per_s", "data_wait_ms", "peak_memory_mb", "reduce_wait_ms", "slowest_rank", "slowest_rank_ms")
+TIMES = (
+    "step_ms",
+    "tokens_per_s",
+    "data_wait_ms",
+    "peak_memory_mb",
+    "reduce_wait_ms",
+    "slowest_rank",
+    "slowest_rank_ms",
+)
 CONFIG = """
 run: {{name: stress, dir: "{run}", seed: 5}}
 model: {{vocab_size: 97, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2,
@@ -37,7 +45,9 @@ def make_data(folder):
 
 def write_config(folder, run, steps, timeout_s=60):
     path = folder / f"{run}.yaml"
-    path.write_text(CONFIG.format(run=folder / run, shard=folder / "shard.h5", steps=steps, timeout_s=timeout_s))
+    path.write_text(
+        CONFIG.format(run=folder / run, shard=folder / "shard.h5", steps=steps, timeout_s=timeout_s)
+    )
     return path
 
 
@@ -50,7 +60,16 @@ def free_port():
 class Ranks:
     """The processes of one start; `prefix(rank)` is put before a rank's command, such as `ip netns exec NAME`."""
 
-    def __init__(self, folder, config, size, settings=(), address="127.0.0.1", local_size=None, prefix=lambda rank: []):
+    def __init__(
+        self,
+        folder,
+        config,
+        size,
+        settings=(),
+        address="127.0.0.1",
+        local_size=None,
+        prefix=lambda rank: [],
+    ):
         self.logs = [folder / f"rank{rank}.log" for rank in range(size)]
         self.began = time.time()
         local_size = local_size or size
@@ -61,12 +80,22 @@ class Ranks:
         self.processes = []
         for rank, log in enumerate(self.logs):
             environment = {
-                **os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank % local_size),
-                "LOCAL_WORLD_SIZE": str(local_size), "MASTER_ADDR": address, "MASTER_PORT": port,
-                "TORCHELASTIC_RUN_ID": job, "OMP_NUM_THREADS": "1",
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "LOCAL_RANK": str(rank % local_size),
+                "LOCAL_WORLD_SIZE": str(local_size),
+                "MASTER_ADDR": address,
+                "MASTER_PORT": port,
+                "TORCHELASTIC_RUN_ID": job,
+                "OMP_NUM_THREADS": "1",
             }
             with log.open("w") as out:
-                self.processes.append(subprocess.Popen([*prefix(rank), *arguments], stdout=out, stderr=out, env=environment))
+                self.processes.append(
+                    subprocess.Popen(
+                        [*prefix(rank), *arguments], stdout=out, stderr=out, env=environment
+                    )
+                )
 
     def running(self):
         return [rank for rank, process in enumerate(self.processes) if process.poll() is None]
@@ -96,7 +125,10 @@ class Ranks:
 
     def last_lines(self):
         lines = [self.log(rank).strip().splitlines()[-1:] or ["(nothing)"] for rank in range(len(self.logs))]
-        return "\n".join(f"  rank {rank} ({code}): {line[0]}" for rank, (code, line) in enumerate(zip(self.codes(), lines)))
+        return "\n".join(
+            f"  rank {rank} ({code}): {line[0]}"
+            for rank, (code, line) in enumerate(zip(self.codes(), lines))
+        )
 
     def resumed_at(self):
         found = re.search(r"resumed at step (\d+) from", self.log(0))

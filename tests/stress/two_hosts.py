@@ -75,7 +75,22 @@ def set_link(state):
 def slow_link(rate):
     ends = ((), ("ip", "netns", "exec", HOST_B))
     for end, device in zip(ends, ("link-a", "link-b")):
-        run(*end, "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "16kb", "latency", "200ms")
+        run(
+            *end,
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            device,
+            "root",
+            "tbf",
+            "rate",
+            rate,
+            "burst",
+            "16kb",
+            "latency",
+            "200ms",
+        )
     try:
         yield
     finally:
@@ -154,9 +169,16 @@ def scenarios(hosts, expected):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks-a-host", type=int, default=1)
-    parser.add_argument("--patience", type=float, default=1, help="times as long for all that has a time, on busy machines")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1,
+        help="times as long for all that has a time, on busy machines",
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.inside:

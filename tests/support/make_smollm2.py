@@ -61,7 +61,12 @@ def tokenizer_of(value):
     tokens, types = value("tokenizer.ggml.tokens"), value("tokenizer.ggml.token_type")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     special = [i for i, kind in enumerate(types) if kind == CONTROL_TOKEN]
-    bytes_as_characters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    bytes_as_characters = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
     digits = {"type": "Digits", "individual_digits": True}
     merges = [merge.split(" ") for merge in value("tokenizer.ggml.merges")]
     return {
@@ -101,7 +106,12 @@ def config_of(value):
 
 
 def text_files(value):
-    names = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>", "unk_token": "<|endoftext|>"}
+    names = {
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|im_end|>",
+        "unk_token": "<|endoftext|>",
+    }
     template = {"chat_template": value("tokenizer.chat_template")}
     return {
         "tokenizer.json": tokenizer_of(value),
