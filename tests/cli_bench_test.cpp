@@ -68,5 +68,63 @@ TEST(CliBench, EvalTellsWhatItRanAndItsShares) {
   EXPECT_EQ(folder.cplm({"bench", "eval", "none.yaml"}).exit_code, 2);
 }
 
+TEST(CliBench, OpsSetsMixersBesideEachOtherAtEveryLength) {
+  const TrainingFolder folder;
+  const ProcessResult result = folder.cplm({"bench",
+                                            "ops",
+                                            "--size",
+                                            "97x64",
+                                            "--length",
+                                            "70,140",
+                                            "--tokens",
+                                            "1",
+                                            "--repeats",
+                                            "2",
+                                            "--device",
+                                            "cpu",
+                                            "--threads",
+                                            "1",
+                                            "--cpu-time",
+                                            "--op",
+                                            "mixer, full attention",
+                                            "--op",
+                                            "mixer, Gated DeltaNet",
+                                            "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["clock"], "cpu");
+  ASSERT_EQ(report["ops"].size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    const json& row = report["ops"][i];
+    const bool is_recurrent = i % 2 == 1;
+    EXPECT_EQ(row["op"], is_recurrent ? "mixer, Gated DeltaNet" : "mixer, full attention");
+    EXPECT_EQ(row["length"], i < 2 ? 70 : 140);
+    EXPECT_NEAR(row["us_per_token"].get<double>() * row["tokens"].get<double>(),
+                1000 * row["ms"].get<double>(), 1e-6);
+    EXPECT_GT(row["token_time_over_first_length"].get<double>(), 0);
+    if (i < 2) {
+      EXPECT_EQ(row["token_time_over_first_length"], 1);
+    }
+    EXPECT_EQ(row.contains("rival"), is_recurrent);
+    if (!is_recurrent) continue;
+    EXPECT_EQ(row["rival"], "mixer, full attention");
+    EXPECT_GT(row["time_over_rival"].get<double>(), 0);
+    EXPECT_NEAR(row["memory_over_rival"].get<double>(),
+                row["extra_mb"].get<double>() / report["ops"][i - 1]["extra_mb"].get<double>(),
+                1e-9);
+  }
+}
+
+TEST(CliBench, OpsRefusesUnknownNamesAndCpuTimeOfSeveralThreads) {
+  const TrainingFolder folder;
+  const ProcessResult unknown = folder.cplm({"bench", "ops", "--op", "mixer"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(error_line(unknown), HasSubstr("\"mixer, Gated DeltaNet\", found \"mixer\""));
+  const ProcessResult threads =
+      folder.cplm({"bench", "ops", "--device", "cpu", "--threads", "2", "--cpu-time"});
+  EXPECT_EQ(threads.exit_code, 2);
+  EXPECT_THAT(error_line(threads), HasSubstr("expected --threads 1 on a CPU, found 2 threads"));
+}
+
 }  // namespace
 }  // namespace cplm::test

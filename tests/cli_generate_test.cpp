@@ -154,6 +154,34 @@ TEST_F(CliGenerate, WithoutATokenizerIdsGoInAndOut) {
   expect_error(generate("bare", {}), ExitCode::kBadConfig, "expected a prompt");
 }
 
+// Padding of the vocabulary is usual and says nothing until it is written.
+TEST_F(CliGenerate, AnotherModelsTokenizerIsNamed) {
+  const ProcessResult padded = generate("cplm", {"--prompt", "a", "--max-new-tokens", "0"});
+  EXPECT_THAT(padded.err, Not(HasSubstr("is it this model's?")));
+  const ProcessResult drawn =
+      generate("cplm", {"--prompt", "a", "--temperature", "1000", "--max-new-tokens", "60"});
+  EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
+  EXPECT_THAT(drawn.err, HasSubstr("new tokens have no text: "));
+  EXPECT_THAT(drawn.err, HasSubstr("has 258 tokens, the model 300; is it this model's?"));
+
+  const fs::path larger = *folder_ / "larger";
+  fs::create_directories(larger);
+  fs::copy(folder_->checkpoint("cplm", 10) / "model.safetensors", larger / "model.safetensors");
+  fs::copy(*folder_ / "cplm" / "config.yaml", larger / "config.yaml");
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    merges.emplace_back("a", std::string(1, letter));
+    merges.emplace_back("b", std::string(1, letter));
+  }
+  write_file_atomic(larger / "tokenizer.json", byte_tokenizer_json(merges));
+  const ProcessResult warned = generate("larger", {"--prompt", "z", "--max-new-tokens", "2"});
+  EXPECT_EQ(warned.exit_code, 0) << warned.err;
+  EXPECT_THAT(warned.err, HasSubstr("tokenizer.json has 309 tokens, the model 300"));
+  EXPECT_EQ(std::count(warned.err.begin(), warned.err.end(), '?'), 1);
+  expect_error(generate("larger", {"--prompt", "bz"}), ExitCode::kBadData,
+               "expected an id below the vocabulary of 300");
+}
+
 TEST_F(CliGenerate, WrongInputIsOneLine) {
   const auto bad = [&](const Texts& arguments, const std::string& part,
                        ExitCode code = ExitCode::kBadConfig) {

@@ -1,5 +1,5 @@
 // Writing text: greedy and sampled tokens against the full forward, batches against single prompts,
-// speculation against plain decoding, filters against their definition, and the ends of a text.
+// filters against their definition, and the ends of a text.
 #include "cplm/generate.h"
 
 #include <gmock/gmock.h>
@@ -10,56 +10,12 @@
 #include <map>
 
 #include "cplm/base.h"
-#include "cplm/copy_cache.h"
-#include "support/compare.h"
-#include "support/models.h"
+#include "support/generation.h"
 
 namespace cplm::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-ModelConfig config_of(const std::string& backbone, HeadKind head = HeadKind::kCplm,
-                      int64_t window = 6) {
-  ModelConfig config = tiny_config(head);
-  set_backbone(config, backbone, window);
-  return config;
-}
-
-// A model that copies, by construction: layers add nothing, dimension 0 opens the gate, and token v
-// < 7 points at tokens v + 1 (mod 7) wherever they stand, not too sharply.
-std::unique_ptr<LanguageModel> copying_model(const std::string& backbone) {
-  auto model = make_model(config_of(backbone));
-  ParameterStore& parameters = model->parameters();
-  for (const Parameter& p : parameters.all()) {
-    if (p.name.find("norm") != std::string::npos) {
-      p.master.fill_(1);
-    } else {
-      p.master.zero_();
-    }
-  }
-  const auto master = [&](const char* name) { return parameters.find(name)->master; };
-  const at::Tensor embedding = master("model.embed_tokens.weight");
-  embedding.select(1, 0).fill_(1);
-  for (int64_t v = 0; v < 7; ++v) {
-    embedding[v][1 + v].fill_(1);
-    master("cp_head.q_proj.weight")[1 + (v + 1) % 7][1 + v].fill_(4);
-    master("cp_head.k_proj.weight")[1 + v][1 + v].fill_(1);
-  }
-  master("copy_token.weight")[0].fill_(30);
-  parameters.round_values();
-  return model;
-}
-
-std::vector<std::vector<int64_t>> make_prompts(const std::vector<size_t>& lengths) {
-  Random random(3);
-  std::vector<std::vector<int64_t>> prompts;
-  for (const size_t length : lengths) {
-    const auto ids = random.ids(length, 11);
-    prompts.emplace_back(ids.begin(), ids.end());
-  }
-  return prompts;
-}
 
 at::Tensor next_distribution(LanguageModel& model, const std::vector<int64_t>& ids, CopyMode mode) {
   const auto count = static_cast<int64_t>(ids.size());
@@ -69,21 +25,9 @@ at::Tensor next_distribution(LanguageModel& model, const std::vector<int64_t>& i
   return model.distribution(model.hidden(input), input, 0, count - 1, count, mode).select(0, 0);
 }
 
-GenerateOptions greedy(int64_t tokens) {
-  GenerateOptions options;
-  options.max_new_tokens = tokens;
-  return options;
-}
-
-GenerateOptions sampled(int64_t tokens, uint64_t seed = 1) {
-  GenerateOptions options = greedy(tokens);
-  options.sampling = {0.8, 0, 1.0, seed};
-  return options;
-}
-
 TEST(Generate, GreedyTakesTheLikeliestOfTheFullForward) {
   for (const std::string backbone : {"full", "sliding", "hybrid", "recurrent"}) {
-    const auto model = make_model(config_of(backbone));
+    const auto model = make_model(generation_config(backbone));
     std::vector<int64_t> ids = make_prompts({5}).front();
     GenerateOptions options = greedy(12);
     options.mode_changes = {{4, CopyMode::kForceCopy}, {8, CopyMode::kNoCopy}};
@@ -108,7 +52,7 @@ TEST(Generate, GreedyTakesTheLikeliestOfTheFullForward) {
 TEST(Generate, BatchesGiveWhatSinglePromptsGive) {
   const auto prompts = make_prompts({4, 13, 1, 7});
   for (const std::string backbone : {"full", "hybrid"}) {
-    const auto model = make_model(config_of(backbone));
+    const auto model = make_model(generation_config(backbone));
     for (const GenerateOptions& options : {greedy(15), sampled(15)}) {
       const Generated batch = generate(*model, prompts, options);
       for (size_t i = 0; i < prompts.size(); ++i) {
@@ -121,7 +65,7 @@ TEST(Generate, BatchesGiveWhatSinglePromptsGive) {
 }
 
 TEST(Generate, TextsThatEndLeaveTheBatch) {
-  const auto model = make_model(config_of("sliding"));
+  const auto model = make_model(generation_config("sliding"));
   const auto prompts = make_prompts({4, 9, 6, 5});
   GenerateOptions options = sampled(30);
   const Generated whole = generate(*model, prompts, options);
@@ -139,7 +83,7 @@ TEST(Generate, TextsThatEndLeaveTheBatch) {
 }
 
 TEST(Generate, TheCallerMayStop) {
-  const auto model = make_model(config_of("full"));
+  const auto model = make_model(generation_config("full"));
   std::map<size_t, int> seen;
   const Generated out = generate(*model, make_prompts({3, 4}), greedy(20), [&](const NewToken& t) {
     return ++seen[t.prompt] < (t.prompt == 0 ? 3 : 8);
@@ -150,73 +94,10 @@ TEST(Generate, TheCallerMayStop) {
 }
 
 TEST(Generate, NothingToWrite) {
-  const auto model = make_model(config_of("full"));
+  const auto model = make_model(generation_config("full"));
   EXPECT_TRUE(generate(*model, {}, greedy(5)).texts.empty());
   EXPECT_TRUE(generate(*model, make_prompts({3}), greedy(0)).texts.at(0).ids.empty());
   EXPECT_THROW(generate(*model, {{}}, greedy(5)), Error);
-}
-
-// Every token the same, greedy and sampled, while drafts are accepted and refused.
-TEST(Generate, SpeculationChangesNoToken) {
-  int64_t accepted = 0, refused = 0;
-  for (const std::string backbone : {"full", "sliding", "hybrid", "recurrent"}) {
-    const auto model = copying_model(backbone);
-    for (const uint64_t seed : {0, 1, 2}) {
-      for (const size_t texts : {1, 3}) {
-        const auto prompts = make_prompts(std::vector<size_t>(texts, 9));
-        GenerateOptions options = seed == 0 ? greedy(60) : sampled(60, seed);
-        if (seed == 2) options.mode_changes = {{15, CopyMode::kForceCopy}, {45, CopyMode::kNoCopy}};
-        if (texts == 3) options.stop_ids = {3};
-        const Generated plain = generate(*model, prompts, options);
-        options.speculation = Speculation::kCopy;
-        const Generated drafted = generate(*model, prompts, options);
-        for (size_t i = 0; i < texts; ++i) {
-          EXPECT_EQ(drafted.texts[i].ids, plain.texts[i].ids) << backbone << ", seed " << seed;
-          EXPECT_TRUE(near(drafted.texts[i].log_probs, plain.texts[i].log_probs, 1e-9));
-        }
-        accepted += drafted.counts.accepted;
-        refused += drafted.counts.drafted - drafted.counts.accepted;
-        EXPECT_EQ(drafted.counts.new_tokens, plain.counts.new_tokens);
-      }
-    }
-  }
-  EXPECT_GT(accepted, 50);
-  EXPECT_GT(refused, 10);
-}
-
-TEST(Generate, SpeculationSavesPasses) {
-  const auto model = copying_model("full");
-  // A text that repeats itself, told to copy.
-  std::vector<int64_t> prompt;
-  for (int i = 0; i < 40; ++i) prompt.push_back(1 + i % 5);
-  GenerateOptions options = greedy(60);
-  options.mode = CopyMode::kForceCopy;
-  const Generated plain = generate(*model, {prompt}, options);
-  options.speculation = Speculation::kCopy;
-  const Generated drafted = generate(*model, {prompt}, options);
-  EXPECT_EQ(drafted.texts[0].ids, plain.texts[0].ids);
-  EXPECT_LE(drafted.counts.passes, plain.counts.passes);
-}
-
-// What follows a copied token in a document is drafted, up to the document's end.
-TEST(Generate, SpeculationDraftsFromDocuments) {
-  const auto model = copying_model("full");
-  const CopyCacheOrigin origin = copy_cache_origin(*model, 10);
-  const CopyCache documents = encode_documents(
-      *model, {{6, 6, 10}, {0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 10}, {6, 2, 10}}, origin);
-  GenerateOptions options = greedy(24);
-  options.mode = CopyMode::kForceCopy;
-  options.decoder.documents = &documents;
-  const Generated plain = generate(*model, {{3}, {0, 6}}, options);
-  EXPECT_EQ(plain.texts[0].ids[0], 4);
-  options.speculation = Speculation::kCopy;
-  const Generated drafted = generate(*model, {{3}, {0, 6}}, options);
-  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(drafted.texts[i].ids, plain.texts[i].ids);
-  EXPECT_GT(drafted.counts.accepted, 8);
-  EXPECT_LT(drafted.counts.passes, plain.counts.passes);
-  ExplainOptions explained;
-  explained.decoder = options.decoder;
-  EXPECT_THROW(explain_json(*model, {1, 2}, explained, {}), Error);
 }
 
 // ---- ends of a text
@@ -239,7 +120,7 @@ TEST(Generate, StopStringsEndATextBeforeThem) {
 
 // ---- sampling
 TEST(Generate, FrequenciesAreTheDistribution) {
-  const auto model = make_model(config_of("hybrid"));
+  const auto model = make_model(generation_config("hybrid"));
   const std::vector<int64_t> prompt = make_prompts({6}).front();
   GenerateOptions options = sampled(1);
   options.sampling.temperature = 1.0;
@@ -294,7 +175,7 @@ TEST(Generate, FiltersKeepWhatTheySay) {
 }
 
 TEST(Generate, SeedsAreRepeatable) {
-  const auto model = make_model(config_of("full"));
+  const auto model = make_model(generation_config("full"));
   const auto prompts = make_prompts({5});
   const auto text = [&](uint64_t seed) {
     return generate(*model, prompts, sampled(25, seed)).texts[0].ids;
@@ -304,7 +185,7 @@ TEST(Generate, SeedsAreRepeatable) {
 }
 
 TEST(Generate, WrongOptionsAreNamed) {
-  const auto vanilla = make_model(config_of("full", HeadKind::kVanilla));
+  const auto vanilla = make_model(generation_config("full", HeadKind::kVanilla));
   const auto message = [&](const GenerateOptions& options) -> std::string {
     try {
       generate(*vanilla, make_prompts({3}), options);
@@ -336,7 +217,7 @@ TEST(Generate, WrongOptionsAreNamed) {
 }
 
 TEST(Generate, DamagedWeightsAreAnError) {
-  const auto model = make_model(config_of("full"));
+  const auto model = make_model(generation_config("full"));
   model->parameters().find("model.norm.weight")->master.fill_(std::nan(""));
   try {
     generate(*model, make_prompts({3}), greedy(2));

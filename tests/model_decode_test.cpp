@@ -228,18 +228,24 @@ TEST(ModelDecode, BFloat16StaysNearTheFullForward) {
   expect_rows(all, *model, arm, {ids}, 0.05, "steps of 1");
 }
 
+void expect_bytes_of_arithmetic(const Arm& arm, at::ScalarType dtype) {
+  const auto model = make_model(arm.config, dtype);
+  Decoder decoder(*model, options_of(arm, 3));
+  decoder.reserve(40);
+  const auto width = static_cast<int64_t>(c10::elementSize(dtype));
+  const CacheBytes want = cache_bytes(arm.config, 40, width), got = decoder.bytes();
+  EXPECT_EQ(got.keys_and_values, 3 * want.keys_and_values) << arm.name << " " << dtype;
+  EXPECT_EQ(got.states, 3 * want.states) << arm.name << " " << dtype;
+  EXPECT_EQ(got.copy_keys, 3 * want.copy_keys) << arm.name << " " << dtype;
+  EXPECT_EQ(got.copy_ids, 3 * want.copy_ids) << arm.name << " " << dtype;
+  decoder.advance({{1, make_ids(30, arm.config, 1), 1, false}});
+  EXPECT_EQ(decoder.bytes().total(), got.total()) << arm.name << " " << dtype;
+}
+
+// Also that recurrent states are float32 where the rest is bfloat16, and float64 in float64.
 TEST(ModelDecode, BytesAreTheArithmetic) {
-  for (const Arm& arm : arms()) {
-    const auto model = make_model(arm.config, at::kFloat);
-    Decoder decoder(*model, options_of(arm, 3));
-    decoder.reserve(40);
-    const CacheBytes want = cache_bytes(arm.config, 40, 4), got = decoder.bytes();
-    EXPECT_EQ(got.keys_and_values, 3 * want.keys_and_values) << arm.name;
-    EXPECT_EQ(got.states, 3 * want.states) << arm.name;
-    EXPECT_EQ(got.copy_keys, 3 * want.copy_keys);
-    EXPECT_EQ(got.copy_ids, 3 * want.copy_ids);
-    decoder.advance({{1, make_ids(30, arm.config, 1), 1, false}});
-    EXPECT_EQ(decoder.bytes().total(), got.total());
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    for (const Arm& arm : arms()) expect_bytes_of_arithmetic(arm, dtype);
   }
 }
 

@@ -13,7 +13,7 @@
 namespace cplm::test {
 namespace {
 
-const std::vector<std::string> kBackbones = {"full", "sliding", "hybrid"};
+const std::vector<std::string> kBackbones = {"full", "sliding", "hybrid", "recurrent"};
 
 ModelConfig config_of(HeadKind head, const std::string& backbone, int64_t window = 3) {
   ModelConfig config = tiny_config(head);

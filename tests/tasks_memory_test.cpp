@@ -80,6 +80,19 @@ TEST(MemoryTask, WindowsAreArithmetic) {
   EXPECT_EQ(rows_of(result, 1).size(), 2u) << "nothing slides";
 }
 
+// 9 heads of 48 x 96 numbers in float32 and three inputs of each convolution, whatever the length.
+TEST(MemoryTask, RecurrentStatesDoNotGrow) {
+  const Json rows = rows_of(measure({"135m-recurrent-cplm"}, "--lengths 1024,65536"), 0);
+  ASSERT_EQ(rows.size(), 2u);
+  constexpr int64_t kStates = 23 * (9 * 48 * 96 * 4 + 3 * (2 * 432 + 864) * 2);
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t copy_keys = (i == 0 ? 1024 : 65536) * 576 * 2;
+    EXPECT_EQ(rows[i]["states"], kStates);
+    EXPECT_EQ(rows[i]["keys_and_values"], 0);
+    EXPECT_EQ(rows[i]["cache"], kStates + copy_keys);
+  }
+}
+
 TEST(MemoryTask, AsksForNoLengths) {
   const Json rows = rows_of(measure({"135m-full-cplm"}, ""), 0);
   ASSERT_EQ(rows.size(), 7u);

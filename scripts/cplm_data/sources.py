@@ -20,8 +20,9 @@ from cplm_data.jsonl import lines_of
 from cplm_data.parquet import read_parquet
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt")
-# Text handed to a worker at once: enough to keep it busy, little enough for memory.
-_BATCH_BYTES = 1 << 20
+# Text handed to a worker at once: little, since encoding allocates a hundred bytes a token, in
+# fresh pages each time, and since the last batch leaves the other workers without any.
+_BATCH_BYTES = 1 << 18
 _READ_BYTES = 1 << 16
 
 
@@ -50,6 +51,7 @@ class RawBatch(NamedTuple):
     part_number: int  # of the parts that are read, and
     end: Place  # where reading goes on after this batch
     share_done: float  # of its part
+    num_bytes: int  # of the records, about
 
 
 class Source:
@@ -88,15 +90,17 @@ class Source:
                 f"{self.name}: changed while it was read; run again when it is complete"
             )
 
-    def _batch(self, end: Place, share_done: float, **records: object) -> RawBatch:
-        empty = RawBatch(self.name, [], 0, [], 0, end, share_done)
+    def _batch(
+        self, end: Place, share_done: float, num_bytes: int, **records: object
+    ) -> RawBatch:
+        empty = RawBatch(self.name, [], 0, [], 0, end, share_done, num_bytes)
         return empty._replace(**records)
 
     def _text_batches(self, fields: Fields, start: Place) -> Iterator[RawBatch]:
         if start.record == 0:
             fields.choose(["text"], self.name, "column")
             document = Document(self.name, 0, None, _read_text_file(self))
-            yield self._batch(Place(record=1), 1.0, documents=[document])
+            yield self._batch(Place(record=1), 1.0, self.size_bytes, documents=[document])
 
     def _row_batches(self, part: Part, fields: Fields, start: Place) -> Iterator[RawBatch]:
         documents: list[Document] = []
@@ -108,9 +112,9 @@ class Source:
             num_bytes += some_bytes
             if num_bytes >= _BATCH_BYTES:
                 share_done = (row - part.begin) / (end - part.begin)
-                yield self._batch(Place(record=row), share_done, documents=documents)
+                yield self._batch(Place(record=row), share_done, num_bytes, documents=documents)
                 documents, num_bytes = [], 0
-        yield self._batch(Place(record=row), 1.0, documents=documents)
+        yield self._batch(Place(record=row), 1.0, num_bytes, documents=documents)
 
     def _begin_of_part(self, part: Part, start: Place) -> Place:
         """A part that begins inside a file of lines: how many lines stand before it."""
@@ -131,11 +135,11 @@ class Source:
             if num_bytes >= _BATCH_BYTES:
                 first = place.record + 1
                 place = Place(place.record + len(lines), place.byte + num_bytes)
-                yield self._batch(place, share_done, lines=lines, first_line=first)
+                yield self._batch(place, share_done, num_bytes, lines=lines, first_line=first)
                 lines, num_bytes = [], 0
         first = place.record + 1
         place = Place(place.record + len(lines), place.byte + num_bytes)
-        yield self._batch(place, 1.0, lines=lines, first_line=first)
+        yield self._batch(place, 1.0, num_bytes, lines=lines, first_line=first)
 
     def _lines(self, part: Part, position: int) -> Iterator[tuple[bytes, float]]:
         """The lines from byte `position` on, each with the share of the part that was read."""

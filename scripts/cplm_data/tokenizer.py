@@ -19,7 +19,7 @@ from cplm_data.errors import ArgumentError, PrepareError, one_line, system_reaso
 # A document longer than this is encoded in pieces: an encoding takes about a hundred bytes of
 # memory a token, so one of a gigabyte would not fit.
 _PIECE_CHARACTERS = 1 << 18
-_CHARACTERS_AT_ONCE = 1 << 20
+_CHARACTERS_AT_ONCE = 1 << 18
 # Where a text may be cut without changing its tokens, if the tokenizer passes the probes.
 _CUTS = (re.compile(r"(?<=\S\n)(?=[^\W\d_])"), re.compile(r"(?<=\w)(?= [^\W\d_])"))
 _PROBES = (

@@ -26,7 +26,10 @@ from cplm_data.tokenizer import TextEncoder
 
 # Below this much input, a second worker gains nothing.
 _BYTES_PER_WORKER = 1 << 22
+# Read ahead: at least so many batches and so much text, work for the time in which the owner writes
+# and checks a finished shard.
 _BATCHES_AHEAD_PER_WORKER = 3
+_BYTES_AHEAD_PER_WORKER = 3 << 20
 _THREADS_PER_PROCESS = 4
 
 
@@ -138,14 +141,22 @@ class WorkerPool:
             raise result
         return result
 
+    def _wants_more(self, sizes: collections.deque[int]) -> bool:
+        """`sizes`: bytes of the batches that are read and not yet taken."""
+        return (
+            len(sizes) < _BATCHES_AHEAD_PER_WORKER * self._num_workers
+            or sum(sizes) < _BYTES_AHEAD_PER_WORKER * self._num_workers
+        )
+
     def map(self, batches: Iterable[RawBatch]) -> Iterator[EncodedBatch]:
         """Reads ahead; an error of reading comes after all that was read before it."""
         source = iter(batches)
         waiting: collections.deque[concurrent.futures.Future[EncodedBatch]] = collections.deque()
+        sizes: collections.deque[int] = collections.deque()  # of those waiting
         failure: PrepareError | None = None
         is_at_end = False
         while waiting or not is_at_end:
-            while not is_at_end and len(waiting) < _BATCHES_AHEAD_PER_WORKER * self._num_workers:
+            while not is_at_end and self._wants_more(sizes):
                 try:
                     raw = next(source, None)
                 except PrepareError as error:
@@ -153,7 +164,9 @@ class WorkerPool:
                 is_at_end = raw is None
                 if raw is not None:
                     waiting.append(self._threads.submit(self._encode, raw))
+                    sizes.append(raw.num_bytes)
             if waiting:
+                sizes.popleft()
                 yield waiting.popleft().result()
         if failure is not None:
             raise failure

@@ -18,17 +18,18 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def make_parser(description: str, out: str) -> argparse.ArgumentParser:
+def make_parser(description: str, out: str, overrides: bool = True) -> argparse.ArgumentParser:
     parser = _Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version_argument(parser)
     parser.add_argument(
         "--out", type=Path, default=Path(out),
         help="the study's folder; the same command goes on there (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", type=_override,
-        help="of every arm's config, any number of times, as in `cplm train`",
-    )  # fmt: skip
+    if overrides:
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", type=_override,
+            help="of every arm's config, any number of times, as in `cplm train`",
+        )  # fmt: skip
     parser.add_argument("--program", type=Path, help="the cplm to run (default: the one below build/)")
     return parser
 

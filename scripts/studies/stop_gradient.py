@@ -25,14 +25,14 @@ def _final_losses(comparison: dict) -> dict[str, float]:
     return {run["name"]: float(run["validations"][-1]["loss"]) for run in comparison["runs"]}
 
 
+def fraction_kept(vanilla: float, cplm: float, cut: float) -> float:
+    """nan where CPLM gains nothing."""
+    return (vanilla - cut) / (vanilla - cplm) if vanilla > cplm else math.nan
+
+
 def fractions(losses: dict[str, float], seeds: list[int], cut: str) -> list[float]:
-    """One a seed; nan where CPLM gains nothing."""
-    kept = []
-    for seed in seeds:
-        vanilla, cplm, arm = (losses[_run_name(name, seed)] for name in ("vanilla", "cplm", cut))
-        gain = vanilla - cplm
-        kept.append((vanilla - arm) / gain if gain > 0 else math.nan)
-    return kept
+    """One a seed."""
+    return [fraction_kept(*(losses[_run_name(name, seed)] for name in ("vanilla", "cplm", cut))) for seed in seeds]
 
 
 def _arm_results(comparison: dict, seeds: list[int]) -> list[dict]:

@@ -40,6 +40,7 @@ struct OpRun {
 struct NamedOp {
   std::string name;
   std::function<OpRun()> make;  // its inputs live as long as the run
+  std::string rival = {};       // the op that it is weighed against; empty: none
 };
 
 std::vector<NamedOp> bench_ops_of(const Problem& problem);     // of the heads

@@ -74,8 +74,9 @@ OpRun mixer_run(const Problem& p, LayerKind kind) {
 }  // namespace
 
 std::vector<NamedOp> bench_mixers_of(const Problem& p) {
-  return {{"mixer, full attention", [p] { return mixer_run(p, LayerKind::kFull); }},
-          {"mixer, Gated DeltaNet", [p] { return mixer_run(p, LayerKind::kLinear); }}};
+  const std::string attention = "mixer, full attention";
+  return {{attention, [p] { return mixer_run(p, LayerKind::kFull); }},
+          {"mixer, Gated DeltaNet", [p] { return mixer_run(p, LayerKind::kLinear); }, attention}};
 }
 
 }  // namespace cplm

@@ -44,6 +44,11 @@ class Writer {
         options_.decoder.document_end = *tokenizer_->eos_id();
       }
     }
+    if (tokenizer_ && tokenizer_->vocab_size() > vocab_size()) {
+      log::warn(str(saved.tokenizer.string(), " has ", tokenizer_->vocab_size(),
+                    " tokens, the model ", vocab_size(), ": is it this model's? A text that needs ",
+                    "an id from ", vocab_size(), " on is refused"));
+    }
     if (!tokenizer_ && !text.stops.empty()) refuse("--stop");
     if (!tokenizer_ && text.chat) refuse("--chat");
     if (!tokenizer_ && !text.eos.empty()) refuse("--eos");
@@ -62,6 +67,8 @@ class Writer {
   }
 
  private:
+  int64_t vocab_size() const { return model_.config().vocab_size; }
+
   [[noreturn]] void refuse(const char* option) const {
     throw Error(
         str(option, ": needs the run's tokenizer.json, and there is none beside ",
@@ -106,7 +113,7 @@ class Writer {
       });
       if (ids.empty()) ids.push_back(document_start());
     }
-    check_prompt_ids(ids, prompt.origin, model_.config().vocab_size);
+    check_prompt_ids(ids, prompt.origin, vocab_size());
     return ids;
   }
 
@@ -153,6 +160,7 @@ class Writer {
         add(output, str(output.text.empty() ? "" : ",", token.id));
         return true;
       }
+      if (token.id >= tokenizer_->vocab_size()) ++without_text_;
       add(output,
           output.stop.add(tokenizer_->step_stream(static_cast<int64_t>(token.prompt), token.id)));
       return !output.stop.found();
@@ -239,6 +247,11 @@ class Writer {
       log::info(str("drafted ", counts_.drafted, " tokens, accepted ", counts_.accepted, ", in ",
                     counts_.passes, " passes"));
     }
+    if (without_text_ > 0) {  // a vocabulary that is only padded has no weight on such ids
+      log::warn(str(with_commas(without_text_), " new tokens have no text: ",
+                    saved_.tokenizer.string(), " has ", tokenizer_->vocab_size(),
+                    " tokens, the model ", vocab_size(), "; is it this model's?"));
+    }
     const at::Tensor& weights = model_.parameters().flat_value();
     const std::string states =
         counts_.caches.states > 0
@@ -261,6 +274,7 @@ class Writer {
   std::vector<std::vector<int64_t>> prompts_;
   std::vector<int64_t> first_;  // new tokens of the first text
   GenerateCounts counts_;
+  int64_t without_text_ = 0;  // new tokens that the tokenizer does not have
 };
 
 }  // namespace

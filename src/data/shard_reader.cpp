@@ -61,9 +61,12 @@ struct ShardReader::Impl {
   Hdf5Dataset open(const std::string& name, const std::string& count_name, int64_t count,
                    int64_t extra) const {
     Hdf5Dataset dataset = file.open_dataset(name);
-    if (count < 0 || dataset.size() != count + extra) {
+    if (count < 0 || dataset.size() - extra != count) {  // count + extra could overflow
+      const std::string expected =
+          count < 0 ? std::to_string(count + extra)
+                    : std::to_string(static_cast<uint64_t>(count) + static_cast<uint64_t>(extra));
       fail(info.path, str("dataset '", name, "': expected ", count_name, (extra ? " + 1" : ""),
-                          " = ", count + extra, " elements, found ", dataset.size()));
+                          " = ", expected, " elements, found ", dataset.size()));
     }
     if (!dataset.has_fletcher32()) {
       fail(info.path, str("dataset '", name,

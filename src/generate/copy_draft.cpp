@@ -3,31 +3,68 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 namespace cplm {
 
-std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen) {
-  const ops::NextTokenInput& in = row.input;
-  if (!in.copy.scores.defined()) return std::nullopt;
-  const at::Tensor scores = in.copy.scores.to(at::kDouble).cpu().contiguous();
-  const at::Tensor ids = in.ids.cpu().contiguous();
-  const int64_t begin = in.range.begin.defined() ? in.range.begin.item<int32_t>() : 0;
-  const int64_t end = in.range.end.item<int32_t>();
-  const double* const score = scores.const_data_ptr<double>();
-  if (begin >= end) return std::nullopt;
-  const double largest = *std::max_element(score + begin, score + end);
-  double total = 0, of_chosen = 0, best = -1;
-  int64_t position = begin;
-  for (int64_t j = begin; j < end; ++j) {
-    const double weight = std::exp(score[j] - largest);
-    total += weight;
-    if (ids.const_data_ptr<int32_t>()[j] != chosen) continue;
-    of_chosen += weight;
-    if (weight > best) position = j;
-    best = std::max(best, weight);
+namespace {
+
+constexpr double kNewestShare = 0.125;  // of the newest guess in the chance that the next one holds
+
+// One row's keys [begin, end).
+template <class T>
+struct PointedKeys {
+  const T* scores;
+  const int32_t* ids;
+  int64_t begin, end;
+
+  // M, their logsumexp.
+  double context_lse() const {
+    const auto largest = static_cast<double>(*std::max_element(scores + begin, scores + end));
+    double sum = 0;
+    for (int64_t j = begin; j < end; ++j) sum += std::exp(static_cast<double>(scores[j]) - largest);
+    return largest + std::log(sum);
   }
-  if (!(of_chosen >= kCommitted * total)) return std::nullopt;
-  return position;
+};
+
+// Few keys hold the chosen token: where M is known, no other's weight is needed.
+template <class T>
+std::optional<int64_t> committed_key(const PointedKeys<T>& keys, int64_t chosen,
+                                     std::optional<double> context_lse) {
+  std::optional<int64_t> best;
+  double alpha = 0;
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    if (keys.ids[j] != chosen) continue;
+    if (!best && !context_lse) context_lse = keys.context_lse();
+    if (!best || keys.scores[j] >= keys.scores[*best]) best = j;  // of equal ones the latest
+    alpha += std::exp(static_cast<double>(keys.scores[j]) - *context_lse);
+  }
+  return alpha >= kCommitted ? best : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> committed_position(const ops::NextTokenInput& next, int64_t row,
+                                          int64_t chosen) {
+  if (!next.copy.scores.defined()) return std::nullopt;
+  const auto of_row = [&](const at::Tensor& x) {
+    return x.select(0, x.size(0) > 1 ? row : 0).cpu().contiguous();
+  };
+  const int64_t begin = next.range.begin.defined() ? of_row(next.range.begin).item<int32_t>() : 0;
+  const int64_t end = of_row(next.range.end).item<int32_t>();
+  const at::Tensor scores = of_row(next.copy.scores), ids = of_row(next.ids);
+  std::optional<double> context_lse;
+  if (next.copy.context_lse.defined()) {
+    context_lse = of_row(next.copy.context_lse).item().toDouble();
+  }
+  const auto among = [&](const auto* of_scores) {
+    return committed_key(
+        PointedKeys<std::decay_t<decltype(*of_scores)>>{of_scores, ids.const_data_ptr<int32_t>(),
+                                                        begin, end},
+        chosen, context_lse);
+  };
+  return scores.scalar_type() == at::kFloat ? among(scores.const_data_ptr<float>())
+                                            : among(scores.const_data_ptr<double>());
 }
 
 DraftSource::DraftSource(const CopyCache* documents) {
@@ -61,27 +98,12 @@ std::vector<int64_t> DraftSource::draft(const std::vector<int64_t>& ids, int64_t
   return draft;
 }
 
-int64_t DraftLength::next() {
-  if (pause_ > 0) {
-    --pause_;
-    return 0;
-  }
-  return std::min(length_, max_);
+int64_t DraftLength::next() const {
+  int64_t length = 0;
+  for (double all = chance_; all >= 0.5 && length < max_; all *= chance_) ++length;
+  return length;
 }
 
-void DraftLength::checked(int64_t drafted, int64_t accepted) {
-  if (drafted == 0) return;
-  if (accepted == drafted) {
-    length_ = std::min(2 * length_, max_);
-  } else {
-    length_ = std::max<int64_t>(2, accepted + 1);
-  }
-  if (2 * accepted >= drafted) {
-    failures_ = 0;
-    return;
-  }
-  ++failures_;
-  if (failures_ > 1) pause_ = std::min<int64_t>(int64_t{1} << std::min<int64_t>(failures_, 6), 64);
-}
+void DraftLength::compared(bool holds) { chance_ += kNewestShare * ((holds ? 1 : 0) - chance_); }
 
 }  // namespace cplm

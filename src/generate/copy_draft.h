@@ -10,12 +10,13 @@
 
 namespace cplm {
 
-// Of one row: the key pointed at the most among those that hold the chosen token, when their
+// Of row `row`: the key pointed at the most among those that hold the chosen token, when their
 // alpha together, over the context alone, is at least kCommitted. (A piece that has come several
 // times shares its alpha among the places. How far the gates follow the head does not matter: a
 // text that repeats itself is often known to the LM head too.)
 inline constexpr double kCommitted = 0.5;
-std::optional<int64_t> committed_position(const NextTokens& row, int64_t chosen);
+std::optional<int64_t> committed_position(const ops::NextTokenInput& next, int64_t row,
+                                          int64_t chosen);
 
 // The tokens that follow a key that committed_position() gave: of the text `ids`, and of documents
 // before it.
@@ -33,17 +34,20 @@ class DraftSource {
   std::optional<int64_t> document_end_;
 };
 
-// How many tokens to draft for one text: more while drafts hold, none for a while when they do not,
-// so that a text without repeats costs little.
+// How many tokens to draft for one text: as many as, by its last guesses, hold together at least as
+// likely as not. A row that is checked costs less than half a pass, so that such a draft pays.
+// Guesses that were not drafted count too, and comparing them with the text costs nothing: a text
+// without repeats has no more drafts, and has them again as soon as it repeats something.
 class DraftLength {
  public:
   explicit DraftLength(int64_t max) : max_(max) {}
-  int64_t next();  // for a commitment; 0: leave it
-  void checked(int64_t drafted, int64_t accepted);
+  int64_t next() const;
+  // Of one guessed token, where those before it held.
+  void compared(bool holds);
 
  private:
-  int64_t max_, length_ = 4;
-  int64_t failures_ = 0, pause_ = 0;  // in a row; commitments still to leave
+  int64_t max_;
+  double chance_ = 0.5;  // that a guessed token holds
 };
 
 }  // namespace cplm

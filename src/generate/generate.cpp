@@ -25,7 +25,7 @@ struct Text {
   std::vector<int64_t> feed;  // what the next pass takes: tokens not fed yet, and a draft behind
   int64_t fed = 0;            // positions before the feed
   DraftLength draft_length{0};
-  std::optional<int64_t> source;  // the key that the last token was copied from
+  std::optional<int64_t> source;  // the key that the last token was copied from; it goes along
   bool done = false;
 
   int64_t size() const { return static_cast<int64_t>(ids.size()); }
@@ -148,7 +148,9 @@ class Generation {
                            next.sequences[r + 1] != next.sequences[r] ||
                            !text.holds(next.positions[r + 1]);
       if (options_.speculation == Speculation::kCopy && is_last && !text.done) {
-        text.source = committed_position(rows_of(next, r, r + 1), chosen.ids[r]);
+        const auto row = static_cast<int64_t>(r);
+        const auto source = committed_position(next.input, row, chosen.ids[r]);
+        if (source) text.source = source;
       }
     }
   }
@@ -157,6 +159,7 @@ class Generation {
     GeneratedText& out = out_.texts[text.prompt];
     out.ids.push_back(id);
     out.log_probs.push_back(log_prob);
+    follow_source(text, id);
     text.ids.push_back(id);
     ++out_.counts.new_tokens;
     const bool goes_on = !on_token_ || on_token_({text.prompt, id, log_prob});
@@ -167,16 +170,23 @@ class Generation {
     text.done = is_stop || !goes_on || text.new_tokens() >= options_.max_new_tokens;
   }
 
+  // The source goes on as long as the text follows it, whether its tokens are drafted or not.
+  void follow_source(Text& text, int64_t id) const {
+    if (!text.source) return;
+    const std::vector<int64_t> guess = draft_source_.draft(text.ids, *text.source, 1);
+    const bool holds = guess.size() == 1 && guess.front() == id;
+    if (!guess.empty()) text.draft_length.compared(holds);
+    text.source = holds ? std::optional(*text.source + 1) : std::nullopt;
+  }
+
   // Takes back what the text does not hold of the last feed, and makes the next one.
   void prepare(int64_t sequence, bool of_prompts) {
     Text& text = text_of(sequence);
     const int64_t last = text.size() - 1;  // chosen, not fed yet
     if (!of_prompts) {
       const auto drafted = static_cast<int64_t>(text.feed.size()) - 1;
-      const int64_t accepted = std::min(drafted, last - text.fed - 1);
       out_.counts.drafted += drafted;
-      out_.counts.accepted += accepted;
-      text.draft_length.checked(drafted, accepted);
+      out_.counts.accepted += std::min(drafted, last - text.fed - 1);
     }
     if (text.done) return;
     if (decoder_.length(sequence) > last) decoder_.rewind(sequence, last);
@@ -187,7 +197,6 @@ class Generation {
     const std::vector<int64_t> draft =
         draft_source_.draft(text.ids, *text.source, std::min(room, text.draft_length.next()));
     text.feed.insert(text.feed.end(), draft.begin(), draft.end());
-    text.source.reset();
   }
 
   bool keep_unfinished() {

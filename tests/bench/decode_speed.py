@@ -4,7 +4,8 @@
 Takes a Hugging Face folder (Llama layout, or an export of ours), imports it, and lets both programs
 go on greedily from the same ids with the same threads, in turn; the prompt's own time is left out of
 both. With --speculate it times `cplm generate` alone, with and without drafts, on two texts: one
-that repeats itself and one that does not. Prints medians and ratios of one run.
+that repeats itself and one that does not. Prints medians and ratios of one run, and with --speculate
+how many tokens were drafted, accepted, and passes made.
 
 example: tests/bench/decode_speed.py smollm2-135m --tokens 64
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NEW_TOKENS = re.compile(r"new tokens: [\d,]+ in [\d.]+ s \(([\d.]+) a second\)")
-
+DRAFTS = re.compile(r"drafted .*")
 
 PIECE = ("The options argument holds the flags of the connection. If the file does not exist, the "
          "function returns an error and the connection is closed.")
@@ -90,17 +91,22 @@ def compare_drafts(options: argparse.Namespace) -> None:
     texts_asked = (("repeats itself", " ".join([PIECE] * 4), []),
                    ("does not", OTHER, ["--temperature", "1"]))
     for name, prompt, sampling in texts_asked:
-        plain, drafted, texts = [], [], set()
-        for _ in range(options.rounds):
-            for rates, more in ((plain, []), (drafted, ["--speculate", "copy"])):
+        rates: dict[str, list[float]] = {"none": [], "copy": []}
+        texts, counts = set(), ""
+        for turn in range(options.rounds):
+            for speculate in ("none", "copy") if turn % 2 == 0 else ("copy", "none"):
                 done = run_cplm(options.program, "generate", str(options.folder), "--prompt",
                                 prompt, "--max-new-tokens", str(options.tokens), "--threads",
-                                str(options.threads), *sampling, *more)
-                rates.append(rate_in(done.stderr))
+                                str(options.threads), *sampling, "--speculate", speculate)
+                rates[speculate].append(rate_in(done.stderr))
                 texts.add(done.stdout)
-        ratio = statistics.median(drafted) / statistics.median(plain)
-        print(f"prompt that {name:15} {statistics.median(plain):8.2f} tokens/s, drafted "
-              f"{statistics.median(drafted):8.2f}, ratio {ratio:.3f}, {len(texts)} text")
+                if drafts := DRAFTS.search(done.stderr):
+                    counts = drafts[0]
+        ratios = sorted(copy / none for none, copy in zip(rates["none"], rates["copy"]))
+        print(f"prompt that {name:15} {statistics.median(rates['none']):8.2f} tokens/s, drafted "
+              f"{statistics.median(rates['copy']):8.2f}; median of the turns' ratios "
+              f"{statistics.median(ratios):.3f} ({ratios[len(ratios) // 4]:.3f} to "
+              f"{ratios[-1 - len(ratios) // 4]:.3f} for half of them); {counts}; {len(texts)} text")
 
 
 def main() -> int:

@@ -13,8 +13,6 @@
 #include "support/shards.h"
 #include "support/temp_dir.h"
 
-extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
-
 namespace cplm::test {
 namespace {
 

@@ -167,6 +167,13 @@ TEST_P(GatedDelta, EqualsTheRecurrenceOverSpans) {
       GetParam());
 }
 
+TEST_P(GatedDelta, StatesAreFloat32AndFloat64ForFloat64) {
+  const OpCase& c = GetParam();
+  const ops::GatedDeltaInput in = Problem({.positions = 70}, c).input(c);
+  EXPECT_EQ(ops::gated_delta(in).states.scalar_type(),
+            c.dtype == at::kDouble ? at::kDouble : at::kFloat);
+}
+
 TEST_P(GatedDelta, AStateContinuesASequence) {
   const OpCase& c = GetParam();
   const Problem p({.positions = 140}, c);

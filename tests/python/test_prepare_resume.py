@@ -190,6 +190,7 @@ def test_what_was_read_before_a_damaged_file_is_kept(tmp_path, corpus):
 
 def test_a_worker_that_is_killed_is_reported_and_the_job_goes_on(tmp_path, corpus, monkeypatch):
     monkeypatch.setattr(workers, "_THREADS_PER_PROCESS", 1)
+    monkeypatch.setattr(workers, "_BYTES_AHEAD_PER_WORKER", 0)  # not all before the kill
     tokenizer = small_tokenizer(tmp_path)
     real_map = workers.WorkerPool.map
 
