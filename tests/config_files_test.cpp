@@ -71,7 +71,7 @@ TEST(ConfigFiles, EighteenRunsHaveTheRecipesNumbers) {
 
 TEST(ConfigFiles, PairsDifferInTheHeadAlone) {
   for (const char* stem : {"135m-sliding", "360m-full", "1.7b-hybrid", "135m-recurrent",
-                           "quickstart", "quickstart-recurrent", "recall"}) {
+                           "quickstart", "quickstart-recurrent", "recall", "needle"}) {
     const auto changes = compare_configs(load_config(kFolder / str(stem, "-vanilla.yaml")),
                                          load_config(kFolder / str(stem, "-cplm.yaml")));
     std::vector<std::string> keys;

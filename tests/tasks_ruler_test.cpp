@@ -224,6 +224,27 @@ TEST_F(MakeRuler, NeedleTextsEndWithTheAnswer) {
     EXPECT_EQ(text.back(), '.');
   }
   EXPECT_EQ(count, 20);
+  const fs::path answers = dir_ / "answers.jsonl";
+  make_needle_texts({.output = answers,
+                     .documents = 20,
+                     .min_sentences = 2,
+                     .max_sentences = 5,
+                     .conversations = true},
+                    [](int64_t, int64_t) {});
+  std::istringstream texts(read_file(output)), conversations(read_file(answers));
+  count = 0;
+  for (std::string text, line; std::getline(conversations, line) && std::getline(texts, text);
+       ++count) {
+    const auto messages = nlohmann::json::parse(line).at("messages");
+    ASSERT_EQ(messages.size(), 2);
+    EXPECT_EQ(messages[0].at("role"), "user");
+    EXPECT_EQ(messages[1].at("role"), "assistant");
+    const auto question = messages[0].at("content").get<std::string>(),
+               answer = messages[1].at("content").get<std::string>();
+    EXPECT_EQ(nlohmann::json::parse(text).at("text"), question + "\n" + answer);
+    EXPECT_EQ(question.back(), '?');
+  }
+  EXPECT_EQ(count, 20);
   EXPECT_THROW(make_needle_texts({.output = dir_ / "x.txt"}, {}), Error);
   EXPECT_THROW(make_needle_texts({.output = output, .min_sentences = 5, .max_sentences = 4}, {}),
                Error);

@@ -34,10 +34,12 @@ struct NeedleTextOptions {
   std::filesystem::path output;  // a .jsonl file
   int64_t documents = 10'000;
   int64_t min_sentences = 4, max_sentences = 60;  // of filler, uniform
+  bool conversations = false;
   uint64_t seed = 1234;
 };
 // One document a line, as {"text"}: filler with a needle at a random depth, the question of
-// `cplm eval needle` and the answer.
+// `cplm eval needle` and the answer. Of conversations as {"messages"}: a user's turn ends with the
+// question, the assistant's is the answer, for training on answers alone.
 void make_needle_texts(const NeedleTextOptions& options, const SampleProgress& on_progress);
 
 }  // namespace cplm

@@ -49,11 +49,13 @@ def draw_frontier(results, figure, axes):
             [point[0] for point in points], [point[1] for point in points], label=arm, zorder=3,
             markersize=7, **style_of(index),
         )
+        copies = subjects[0]["head"] == "cplm"  # mostly below the other arm: away from its labels
         for size, perplexity, window in points:
             if window is None:
                 continue
             axes.annotate(
-                f"w {window}", (size, perplexity), xytext=(5, 5), textcoords="offset points",
+                f"w {window}", (size, perplexity), xytext=(-5, -5) if copies else (5, 5),
+                textcoords="offset points", ha="right" if copies else "left", va="top" if copies else "bottom",
                 fontsize=9, color=style_of(index)["color"],
             )
     axes.set_xscale("log")

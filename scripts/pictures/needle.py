@@ -35,7 +35,7 @@ def draw(results):
     columns = min(2, len(subjects))
     rows = -(-len(subjects) // columns)
     width = 1.9 + columns * max(3.0, 0.62 * len(results["lengths"]) + 0.7)
-    height = rows * (1.4 + 0.34 * len(results["depths"]))
+    height = rows * max(3.2, 1.4 + 0.34 * len(results["depths"]))
     figure, grid = new_figure(width, height, nrows=rows, ncols=columns, squeeze=False)
     panels = list(grid.flat)
     for axes, subject in zip(panels, subjects):

@@ -49,8 +49,8 @@ def draw(results):
     chance = 100 * results["chance"]
     axes.axhline(chance, color="#808080", linewidth=1.2, zorder=1)
     axes.annotate(
-        f"chance among the pairs, {chance:.3g} %", (0.005, chance), xytext=(0, 3), fontsize=9, color="#505050",
-        xycoords=("axes fraction", "data"), textcoords="offset points",
+        f"chance among the pairs, {chance:.3g} %", (1, chance), xytext=(0, 3), fontsize=9, color="#505050",
+        xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
     )  # fmt: skip
     axes.set_xscale("log", base=2)
     axes.set_xticks(results["distances"], [f"{distance:,}" for distance in results["distances"]])

@@ -21,7 +21,7 @@ def draw_length(axes, subjects, length):
         scores = scores_of(subject, length)
         places = [i + (index - (len(subjects) - 1) / 2) * width for i in range(len(labels))]
         bars = axes.bar(
-            places, [scores[label] for label in labels], width, zorder=3, edgecolor="white",
+            places, [scores[label] for label in labels], width, zorder=2, edgecolor="white", linewidth=0,
             color=style_of(index)["color"], hatch=HATCHES[index % len(HATCHES)],
             label=shown_label(subject["name"]),
         )  # fmt: skip

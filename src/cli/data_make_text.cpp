@@ -22,11 +22,15 @@ Examples:
 )";
 constexpr const char* kNeedleHelp =
     R"(Documents to train on, one a line as {"text"}: what `cplm eval needle` asks, at random depths of
-filler of random lengths, with the answer. scripts/prepare_data.py makes shards of them.
+filler of random lengths, with the answer. scripts/prepare_data.py makes shards of them. As
+conversations, {"messages"}, the answer alone is what training counts.
 
 Examples:
   cplm data make needle --output data/needle/texts.jsonl --documents 20000 --sentences 4:60
   scripts/prepare_data.py --input data/needle/texts.jsonl --train-tokenizer 600 --output data/needle
+  cplm data make needle --output data/answers.jsonl --sentences 0:12 --conversations
+  scripts/prepare_data.py --input data/answers.jsonl --chat --sequence-length 512 \
+      --train-tokenizer 512 --output data/answers
 )";
 
 struct RulerArguments {
@@ -83,6 +87,8 @@ void add_needle(CLI::App& parent) {
   command->add_option("--sentences", *sentences,
                       str("Filler of a document, N or FROM:TO [", options->min_sentences, ":",
                           options->max_sentences, "]"));
+  command->add_flag("--conversations", options->conversations,
+                    "As a user's text with the question, and the assistant's answer");
   command->add_option("--seed", options->seed, "Other documents")
       ->check(seed_problem)
       ->capture_default_str();

@@ -117,6 +117,15 @@ class RulerWriter {
   int64_t done_ = 0, total_ = 0;
 };
 
+Json needle_row(const RetrievalSample& sample, bool conversation) {
+  const std::string answer = str(sample.answer_prefix, " ", sample.answers.front(), ".");
+  if (!conversation) return {{"text", sample.input + answer}};
+  // Behind a turn's content stands a newline of the template.
+  const std::string question = sample.input.substr(0, sample.input.find_last_not_of('\n') + 1);
+  return {{"messages", Json::array({{{"role", "user"}, {"content", question}},
+                                    {{"role", "assistant"}, {"content", answer}}})}};
+}
+
 void check(const NeedleTextOptions& options) {
   if (options.min_sentences < 0 || options.min_sentences > options.max_sentences) {
     throw Error(str("--sentences: expected FROM:TO with 0 <= FROM <= TO, found ",
@@ -158,9 +167,7 @@ void make_needle_texts(const NeedleTextOptions& options, const SampleProgress& o
     SampleRandom random(options.seed, "needle texts", i);
     const int64_t sentences = random.in({options.min_sentences, options.max_sentences});
     const RetrievalSample sample = needle_sample({}, random, sentences);
-    const Json row = {
-        {"text", str(sample.input, sample.answer_prefix, " ", sample.answers.front(), ".")}};
-    const std::string line = row.dump() + "\n";
+    const std::string line = needle_row(sample, options.conversations).dump() + "\n";
     file.write(line.data(), line.size());
     if ((i + 1) % 1024 == 0) on_progress(i + 1, options.documents);
   }
