@@ -3,8 +3,8 @@
 
 #include "kernels/compat.cuh"
 #include "kernels/cp_score.h"
+#include "kernels/float_groups.cuh"
 #include "kernels/reduce.cuh"
-#include "kernels/row_groups.cuh"
 
 namespace cplm::kernels {
 

@@ -3,7 +3,7 @@
 
 #include "kernels/compat.cuh"
 #include "kernels/grad_norm.h"
-#include "kernels/row_part.cuh"
+#include "kernels/packed_parts.cuh"
 
 namespace cplm::kernels {
 

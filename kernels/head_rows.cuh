@@ -2,10 +2,10 @@
 #pragma once
 
 #include "kernels/compat.cuh"
+#include "kernels/float_groups.cuh"
 #include "kernels/head_rows.h"
 #include "kernels/mixture_row.h"
 #include "kernels/reduce.cuh"
-#include "kernels/row_groups.cuh"
 
 namespace cplm::kernels {
 

@@ -3,9 +3,9 @@
 // width alone, so every sum has one order.
 #pragma once
 
+#include "kernels/packed_parts.cuh"
 #include "kernels/reduce.cuh"
 #include "kernels/rms_norm.h"
-#include "kernels/row_part.cuh"
 
 namespace cplm::kernels {
 

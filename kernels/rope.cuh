@@ -2,8 +2,8 @@
 // and over heads second; each keeps its part's cos and sin in registers for all its heads.
 #pragma once
 
+#include "kernels/packed_parts.cuh"
 #include "kernels/rope.h"
-#include "kernels/row_part.cuh"
 
 namespace cplm::kernels {
 

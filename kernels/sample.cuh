@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kernels/compat.cuh"
+#include "kernels/float_groups.cuh"
 #include "kernels/reduce.cuh"
-#include "kernels/row_groups.cuh"
 #include "kernels/sample.h"
 #include "kernels/sample_noise.h"
 

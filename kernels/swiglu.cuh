@@ -1,7 +1,7 @@
 // Device code of swiglu.h: a block a row, a 16-byte part of gate and up a thread at a time.
 #pragma once
 
-#include "kernels/row_part.cuh"
+#include "kernels/packed_parts.cuh"
 #include "kernels/swiglu.h"
 
 namespace cplm::kernels {

@@ -126,75 +126,6 @@ TEST(Cli, BadConfigsEndWith2NamingFileLineAndKey) {
                HasSubstr("\"nothing\" matches no tensor"));
 }
 
-// ---- check
-
-struct Size {
-  const char* name;
-  int64_t parameters, width;
-};
-
-TEST(CliCheck, TheEighteenConfigsHaveThePapersParameterCounts) {
-  constexpr Size kSizes[] = {
-      {"135m", 134'515'008, 576}, {"360m", 361'821'120, 960}, {"1.7b", 1'711'376'384, 2048}};
-  for (const Size& size : kSizes) {
-    for (const char* backbone : {"full", "sliding", "hybrid"}) {
-      for (const char* head : {"vanilla", "cplm"}) {
-        const std::string file =
-            str(CPLM_SOURCE_DIR, "/configs/", size.name, "-", backbone, "-", head, ".yaml");
-        const ProcessResult result = run({"check", file, "--json"});
-        ASSERT_EQ(result.exit_code, 0) << result.err;
-        const json report = json::parse(result.out);
-        const int64_t copy_head = 2 * size.width * size.width + 2 * size.width;
-        EXPECT_EQ(report["parameters"]["total"],
-                  size.parameters + (std::string(head) == "cplm" ? copy_head : 0))
-            << file;
-        int64_t parts = 0;
-        for (const auto& [name, count] : report["parameters"].items()) {
-          if (name != "total") parts += count.get<int64_t>();
-        }
-        EXPECT_EQ(parts, report["parameters"]["total"]) << file;
-      }
-    }
-  }
-}
-
-TEST(CliCheck, ListsWhatIsUnusedUnbuiltAndAbsent) {
-  const std::string debug = str(CPLM_SOURCE_DIR, "/configs/debug.yaml");
-  const ProcessResult result =
-      run({"check", debug, "--json", "--set", "model.head=vanilla", "--set",
-           "validation.tasks=[perplexty]", "--set", "data.train=[absent/*.h5]", "--set",
-           "schedule.warmup_steps=4", "--set", "optimizer.no_decay=['*norm*']"});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json report = json::parse(result.out);
-  EXPECT_THAT(report["unused_settings"].dump(), HasSubstr("model.copy.rope: unused with"));
-  EXPECT_THAT(report["train_would_refuse"].dump(), HasSubstr("validation.tasks: "));
-  EXPECT_EQ(report["data"]["train"]["present"], false);
-  EXPECT_THAT(report["data"]["train"]["problem"].get<std::string>(), HasSubstr("absent/*.h5"));
-  EXPECT_EQ(report["schedule"]["steps"], 10);
-  EXPECT_EQ(report["schedule"]["tokens"], 2560);
-  EXPECT_EQ(report["schedule"]["decay_starts_after"], 8);
-  EXPECT_EQ(report["layer_types"].size(), 4U);
-  EXPECT_THAT(report["optimizer"]["not_decayed"].dump(), HasSubstr("model.norm.weight"));
-  EXPECT_THAT(report["optimizer"]["decayed"].dump(), HasSubstr("q_proj"));
-}
-
-TEST(CliCheck, TheTextForPeopleTellsTheSame) {
-  const TrainingFolder folder;
-  const ProcessResult result = folder.cplm({"check", "config.yaml"});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("# Resolved config"), HasSubstr("Parameters"),
-                                HasSubstr("1,940 tokens"), HasSubstr("120 windows"),
-                                HasSubstr("sliding_attention x 1, full_attention x 1")));
-  EXPECT_THAT(result.err, IsEmpty());
-  EXPECT_THAT(result.out, AllOf(HasSubstr("tokens an epoch"), HasSubstr("1,920\n")));
-  const ProcessResult mixed = folder.cplm({"check", "config.yaml", "--set",
-                                           "data.train=[{path: data/train/0.h5, weight: 3}, "
-                                           "{path: data/train/1.h5, weight: 1}]"});
-  EXPECT_THAT(mixed.out, HasSubstr("data/train/0.h5: 75 %, 992 tokens an epoch, "));
-  const ProcessResult small = folder.cplm({"check", "config.yaml", "--set", "model.vocab_size=9"});
-  EXPECT_THAT(small.out, HasSubstr("the shards' vocabulary is 64, model.vocab_size is 9"));
-}
-
 TEST(CliData, APipeIsRefusedInsteadOfWaitedFor) {
   const TrainingFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe.h5").c_str(), 0600), 0);
@@ -225,27 +156,6 @@ TEST(CliVerifyCheckpoint, ADamagedNewerCheckpointIsNamed) {
   const ProcessResult result = folder.cplm({"verify-checkpoint", "run"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("step_0000000020"));
-}
-
-TEST(CliCheck, ListsWhatTrainWouldRefuse) {
-  const TrainingFolder folder;
-  const auto refusals = [&](const Texts& settings) {
-    Texts arguments = {"check", "config.yaml", "--json"};
-    for (const std::string& setting : settings)
-      arguments.insert(arguments.end(), {"--set", setting});
-    const ProcessResult result = folder.cplm(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return nlohmann::json::parse(result.out)["train_would_refuse"].dump();
-  };
-  EXPECT_EQ(refusals({}), "[]");
-  EXPECT_THAT(refusals({"train.batch_tokens=8192"}),
-              HasSubstr("data.train: 120 windows of 16 tokens, fewer than one batch of 512"));
-  EXPECT_THAT(refusals({"data.train=[{path: data/train/0.h5, weight: 1}, "
-                        "{path: data/train/1.h5, weight: 30}]",
-                        "train.batch_tokens=1024"}),
-              HasSubstr("58 windows of 16 tokens in data/train/1.h5, fewer than 61.93"));
-  EXPECT_THAT(refusals({"data.train=[nowhere/*.h5]"}), HasSubstr("data.train: no shard matches"));
-  EXPECT_THAT(refusals({"validation.tasks=[nedle]"}), HasSubstr("did you mean needle?"));
 }
 
 // ---- data

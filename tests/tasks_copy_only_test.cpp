@@ -20,13 +20,15 @@ using Ids = std::vector<int64_t>;
 
 // Filler 1 to 4, keys 5 to 12, values 13 to 20.
 RecallQuestionOptions recall_options() {
-  return {.documents = 3,
-          .vocab_size = 21,
-          .eos_token_id = 0,
-          .first_symbol = 1,
-          .filler_symbols = 4,
-          .pairs = 5,
-          .sequence_length = 24};
+  RecallQuestionOptions options{.documents = 3};
+  options.sample.vocab_size = 21;
+  options.sample.eos_token_id = 0;
+  options.sample.first_symbol = 1;
+  options.sample.filler_symbols = 4;
+  options.sample.pairs = 5;
+  options.sample.sequence_length = 24;
+  options.sample.seed = 42;
+  return options;
 }
 
 TEST(RecallQuestions, PutAllPairsIntoTheDocuments) {

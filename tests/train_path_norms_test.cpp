@@ -12,23 +12,11 @@
 #include "model/head.h"
 #include "support/compare.h"
 #include "support/models.h"
+#include "support/token_batch.h"
 #include "train/path_norms.h"
 
 namespace cplm::test {
 namespace {
-
-TokenBatch make_batch(const ModelConfig& config, uint64_t seed = 8) {
-  TokenBatch batch = TokenBatch::sized(5, 12);
-  Random random(seed);
-  for (int32_t& token : batch.tokens) token = random.below(static_cast<int>(config.vocab_size));
-  for (size_t i = 0; i < batch.target_counted.size(); ++i) {
-    batch.target_counted[i] = i % 3 == 0 ? 0 : 1;
-    batch.counted_targets += batch.target_counted[i];
-    batch.document_start[i] = i % 12 >= 7 ? 7 : 0;
-  }
-  batch.has_document_breaks = true;
-  return batch;
-}
 
 std::vector<double> path_norms_of_a_step(LanguageModel& model, const TokenBatch& batch,
                                          const StepOptions& options) {

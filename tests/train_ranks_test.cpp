@@ -268,14 +268,6 @@ TEST_F(Ranks, WeightsThatDifferAreNotSaved) {
   EXPECT_TRUE(list_checkpoints(folder_ / "run").empty());
 }
 
-TEST_F(Ranks, MoreRanksThanSequencesAreRefused) {
-  const auto results = train(3, "run", {"train.batch_tokens=32"});
-  for (const ProcessResult& rank : results) {
-    EXPECT_EQ(rank.exit_code, 2) << rank.err;
-    EXPECT_THAT(rank.err, HasSubstr("2 sequences a batch are fewer than 3 ranks"));
-  }
-}
-
 TEST_F(Ranks, RoundedReductionStaysNear) {
   train_well(2, "exact", kFifty);
   train_well(2, "rounded", with(kFifty, {"distributed.reduction=bfloat16"}));

@@ -180,6 +180,17 @@ TEST(TrainDisk, AFileThatMayNotGrowFailsTheSaveAndKeepsTheOldCheckpoint) {
   EXPECT_EQ(folder.train("run").exit_code, 0);
 }
 
+// The save in flight when the run is to stop: it is waited for, and its failure is the run's.
+TEST(TrainDisk, AnAsynchronousSaveThatFailsIsNeverCalledSaved) {
+  const TrainingFolder folder;
+  start_run(folder);
+  const ProcessResult result =
+      train_after(folder, "ulimit -f 24", {"--set", "checkpoint.async=true", "--stop-after", "2"});
+  expect_error(result, ExitCode::kFailed, HasSubstr("the checkpoint of step 7 was not saved"));
+  EXPECT_THAT(result.err, AllOf(Not(HasSubstr("; saved;")), Not(HasSubstr("stopped at step"))));
+  EXPECT_EQ(read_file(folder / "run/latest"), "step_0000000005\n");
+}
+
 TEST(TrainDisk, ALogThatCannotBeWrittenEndsTheRunInOneLine) {
   const TrainingFolder folder;
   fs::create_directories(folder / "run");

@@ -1,9 +1,13 @@
 // Saves of a run: that waiting for one tells of progress, and what an asynchronous one leaves to
 // its own thread.
 #include <ATen/ops/full.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -71,6 +75,41 @@ TEST_F(Saver, AnAsynchronousSaveHoldsWhatWasThereWhenItBegan) {
   saver.finish();
   EXPECT_EQ(saver.last_saved(), 1);
   EXPECT_EQ(saved_value(), 1.0);
+}
+
+// A pipe in the place of the file that `latest` is made of holds the save at its last instant: the
+// new checkpoint is written, synced and hashed, and only its name in `latest` is missing.
+TEST_F(Saver, LatestMovesLastAndNothingIsCalledSavedBefore) {
+  CheckpointSaver saver(folder_.path(), config(true), [] {});
+  saver.save(1, tensors(1.0, 100), state(1), [] {});
+  saver.finish();
+  const auto pipe = folder_ / ".latest.partial";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  log::set_level("trace");
+  testing::internal::CaptureStderr();
+  saver.save(2, tensors(2.0, 100), state(2), [] {});
+  const auto second = folder_ / "checkpoints/step_0000000002";
+  for (int i = 0; i < 3000 && !std::filesystem::exists(second / "manifest.json"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_NO_THROW(CheckpointReader(second, Verify::kHashes, [] {}).model())
+      << "whole, by its hashes";
+  saver.check();
+  EXPECT_EQ(read_file(folder_ / "latest"), "step_0000000001\n");
+  EXPECT_EQ(saver.last_saved(), 1);
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, testing::HasSubstr("step 2: the steps waited"));
+  EXPECT_THAT(told, testing::Not(testing::ContainsRegex("saved|written")));
+  log::set_level("info");
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_CLOEXEC);  // lets it go on
+  EXPECT_THROW(saver.finish(), Error) << "a pipe cannot be synced";
+  ::close(reader);
+  EXPECT_EQ(saver.last_saved(), 1);
+  std::filesystem::remove(pipe);
+  saver.save(3, tensors(3.0, 100), state(3), [] {});
+  saver.finish();
+  EXPECT_EQ(read_file(folder_ / "latest"), "step_0000000003\n");
+  EXPECT_EQ(saver.last_saved(), 3);
 }
 
 TEST_F(Saver, WaitingForAnAsynchronousSaveTellsThatItGetsOn) {

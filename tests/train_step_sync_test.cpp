@@ -10,6 +10,7 @@
 
 #include "cplm/train.h"
 #include "support/models.h"
+#include "support/token_batch.h"
 
 namespace cplm::test {
 namespace {
@@ -66,19 +67,6 @@ class Observer {
   }
   at::CallbackHandle handle_;
 };
-
-TokenBatch make_batch(const ModelConfig& config) {
-  TokenBatch batch = TokenBatch::sized(5, 12);
-  Random random(8);
-  for (int32_t& token : batch.tokens) token = random.below(static_cast<int>(config.vocab_size));
-  for (size_t i = 0; i < batch.target_counted.size(); ++i) {
-    batch.target_counted[i] = i % 3 == 0 ? 0 : 1;
-    batch.counted_targets += batch.target_counted[i];
-    batch.document_start[i] = i % 12 >= 7 ? 7 : 0;
-  }
-  batch.has_document_breaks = true;
-  return batch;
-}
 
 TEST(TrainStepSync, TheObserverSeesAReadBack) {
   const at::Tensor x = at::zeros({2});

@@ -1,21 +1,17 @@
 // cplm bench decode: time a new token behind contexts of given lengths, with a config's model and
 // made-up weights and tokens.
-#include <c10/core/InferenceMode.h>
-
 #include <chrono>
 
-#include "cli/bench.h"
+#include "cli/bench_passes.h"
+#include "cli/config_argument.h"
 #include "cplm/base.h"
 #include "cplm/generate.h"
-#include "cplm/profile.h"
-#include "cplm/train.h"
 
 namespace cplm {
 namespace {
 
 struct DecodeArguments {
-  std::string config;
-  std::vector<std::string> overrides;
+  ConfigArgument config;
   std::vector<int64_t> contexts = {512, 4096};
   int64_t tokens = 32, batch = 1, rounds = 3;
   bool json = false;
@@ -113,20 +109,15 @@ class Context {
 };
 
 BenchJson bench_decode(const Config& config, const DecodeArguments& arguments) {
-  c10::InferenceMode inference;
-  keep_freed_memory();
-  const int threads = set_threads(config.train.threads);
-  const at::Device device = resolve_device(config.train.device, config.train.precision);
-  LanguageModel model(config.model, model_options(config, device));
-  initialize(model.parameters(), config.model, config.run.seed);
+  BenchModel bench(config);
   std::vector<std::unique_ptr<Context>> contexts;
   for (const int64_t length : arguments.contexts) {
-    contexts.push_back(std::make_unique<Context>(model, length, arguments));
+    contexts.push_back(std::make_unique<Context>(bench.model, length, arguments));
   }
   for (int64_t round = 0; round < arguments.rounds; ++round) {  // in turn: a ratio of one run
     for (const auto& context : contexts) context->decode();
   }
-  BenchJson report{{"threads", threads}, {"batch", arguments.batch}};
+  BenchJson report{{"threads", bench.threads}, {"batch", arguments.batch}};
   for (const auto& context : contexts) report["contexts"].push_back(context->report());
   report["last_over_first"] = contexts.back()->median() / contexts.front()->median();
   return report;
@@ -137,11 +128,7 @@ BenchJson bench_decode(const Config& config, const DecodeArguments& arguments) {
 void add_bench_decode(CLI::App& bench) {
   auto arguments = std::make_shared<DecodeArguments>();
   CLI::App* decode = bench.add_subcommand("decode", "New tokens behind contexts of given lengths");
-  decode->add_option("config", arguments->config, "YAML file")->required();
-  decode
-      ->add_option("--set", arguments->overrides,
-                   "Override a field: key.path=value (any number of times)")
-      ->allow_extra_args(false);
+  add_config_argument(*decode, arguments->config);
   decode->add_option("--contexts", arguments->contexts, "Lengths, as 512,4096")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
@@ -157,8 +144,7 @@ void add_bench_decode(CLI::App& bench) {
       ->capture_default_str();
   decode->add_flag("--json", arguments->json, "JSON for programs");
   decode->callback([arguments] {
-    print_report(bench_decode(load_config(arguments->config, arguments->overrides), *arguments),
-                 arguments->json);
+    print_report(bench_decode(arguments->config.load(), *arguments), arguments->json);
   });
 }
 

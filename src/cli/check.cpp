@@ -5,6 +5,7 @@
 #include "cli/check_cluster.h"
 #include "cli/check_report.h"
 #include "cli/commands.h"
+#include "cli/config_argument.h"
 
 namespace cplm {
 namespace {
@@ -115,6 +116,20 @@ void print_sources(const Json& data) {
   }
 }
 
+void print_run(const Json& run) {
+  heading("Run");
+  row("folder", run["dir"].get<std::string>());
+  const int64_t step = run["starts_at_step"].get<int64_t>();
+  if (run["nothing_to_do"].get<bool>()) {
+    row("finished at step", str(with_commas(step), ": train would change nothing"));
+  } else if (run.contains("checkpoint")) {
+    row("goes on at step", str(with_commas(step), " of ", run["checkpoint"].get<std::string>()));
+  } else {
+    row("begins at step", "0");
+  }
+  for (const Json& change : run["changed_settings"]) row("changed", change.get<std::string>());
+}
+
 void print_data(const Json& report) {
   heading("Data");
   const Json& data = report["data"];
@@ -127,43 +142,60 @@ void print_data(const Json& report) {
     for (const Json& line : lines) std::printf("  %s\n", line.get<std::string>().c_str());
   };
   list("Unused settings", report["unused_settings"]);
+  list("Not there yet", report["not_there_yet"]);
   list("Train would refuse", report["train_would_refuse"]);
+}
+
+void print_report(const Json& report) {
+  print_counts(report);
+  print_decay(report);
+  if (report.contains("cluster")) print_cluster(report["cluster"]);
+  print_schedule(report);
+  if (report.contains("run")) print_run(report["run"]);
+  print_data(report);
+  std::printf("\n%s", report["config"].get<std::string>().c_str());
+}
+
+// The report is whole; the exit code is that of the first thing that train would refuse.
+void end_as_train(const StartCheck& start) {
+  const std::vector<Error>& refusals = start.refusals();
+  if (refusals.empty()) return;
+  std::fflush(stdout);
+  const size_t more = refusals.size() - 1;
+  throw Error(str("train would refuse: ", refusals.front().what(),
+                  more > 0 ? str(" (and ", more, " more above)") : ""),
+              refusals.front().code());
 }
 
 }  // namespace
 
 void add_check_command(CLI::App& app) {
   struct Arguments {
-    std::string config;
-    std::vector<std::string> overrides;
+    ConfigArgument config;
     bool json = false;
     ClusterArguments cluster;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
-      "check", "What a config means: sizes, memory, schedule, data; no training");
-  command->add_option("config", arguments->config, "YAML file")->required();
-  command
-      ->add_option("--set", arguments->overrides,
-                   "Override a field: key.path=value (any number of times)")
-      ->allow_extra_args(false);
+      "check",
+      "What a config means: sizes, memory, schedule, data, what train would refuse (then with its "
+      "exit code); no training");
+  add_config_argument(*command, arguments->config);
   command->add_flag("--json", arguments->json, "JSON for programs");
   add_cluster_options(*command, arguments->cluster);
   command->footer([] { return "Fields of a config:\n" + config_reference(); });
   command->callback([arguments] {
-    const Config config = load_config(arguments->config, arguments->overrides);
-    Json report = check_report(config);
-    add_cluster(report, config, arguments->cluster);
+    const Config config = arguments->config.load();
+    const ClusterArguments& cluster = arguments->cluster;
+    const StartCheck start(config, {cluster.num_ranks(), !cluster.given()});
+    Json report = check_report(config, start);
+    add_cluster(report, config, cluster);
     if (arguments->json) {
       std::printf("%s\n", report.dump(2).c_str());
-      return;
+    } else {
+      print_report(report);
     }
-    print_counts(report);
-    print_decay(report);
-    if (report.contains("cluster")) print_cluster(report["cluster"]);
-    print_schedule(report);
-    print_data(report);
-    std::printf("\n%s", report["config"].get<std::string>().c_str());
+    end_as_train(start);
   });
 }
 

@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostRanks = 1 << 20;
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+constexpr const char* kDefaultGpu = "h100";
 
 Json memory_json(const Config& config, const GpuModel& gpu, int64_t ranks) {
   const MemoryPlan plan = plan_memory(config, ranks);
@@ -116,24 +117,21 @@ void add_cluster_options(CLI::App& command, ClusterArguments& arguments) {
   for (const GpuModel& gpu : gpu_models()) names.push_back(gpu.name);
   command
       .add_option("--ranks", arguments.ranks,
-                  "Plan for so many GPUs: memory, traffic, step, scaling (modelled)")
+                  str("Plan for so many GPUs, ", kDefaultGpu,
+                      " where --gpu names no other: memory, traffic, step, scaling (modelled)"))
       ->check(CLI::Range(int64_t{1}, kMostRanks));
   command.add_option("--gpu", arguments.gpu,
-                     "Of this kind (h100 where not given): " + join(names, ", "));
+                     str("Plan for GPUs of this kind (", kDefaultGpu,
+                         " where not given; one, without --ranks): ", join(names, ", ")));
 }
 
 void add_cluster(Json& report, const Config& config, const ClusterArguments& arguments) {
-  if (arguments.ranks == 0 && arguments.gpu.empty()) return;
-  const GpuModel& gpu = gpu_model(arguments.gpu.empty() ? "h100" : arguments.gpu);
+  if (!arguments.given()) return;
+  const GpuModel& gpu = gpu_model(arguments.gpu.empty() ? kDefaultGpu : arguments.gpu);
   Config planned = config;
   planned.train.device = Device::kCuda;  // whatever this machine has
-  report["cluster"] = cluster_json(planned, gpu, std::max<int64_t>(1, arguments.ranks));
+  report["cluster"] = cluster_json(planned, gpu, arguments.num_ranks());
   report["memory"] = report["cluster"]["memory"];
-  if (arguments.ranks > config.batch_sequences()) {
-    report["train_would_refuse"].push_back(str("train.batch_tokens: ", config.batch_sequences(),
-                                               " sequences a batch are fewer than ",
-                                               arguments.ranks, " ranks"));
-  }
 }
 
 void print_cluster(const Json& cluster) {

@@ -12,6 +12,9 @@ namespace cplm {
 struct ClusterArguments {
   int64_t ranks = 0;  // 0: not given
   std::string gpu;    // empty: not given
+
+  bool given() const { return ranks > 0 || !gpu.empty(); }
+  int64_t num_ranks() const { return ranks > 0 ? ranks : 1; }
 };
 void add_cluster_options(CLI::App& command, ClusterArguments& arguments);
 // Adds `cluster` to the report of `cplm check`, and makes its `memory` that of one of the ranks.

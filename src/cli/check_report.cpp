@@ -14,22 +14,20 @@ namespace cplm {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Texts = std::vector<std::string>;
 
-// What `cplm train` would refuse although every setting by itself is right.
-Json refusals_json(const Config& config, const Texts& of_data) {
+Json refusals_json(const StartCheck& start) {
   Json refusals = Json::array();
-  for (const std::string& refusal : of_data) refusals.push_back(refusal);
-  if (config.run.dir.empty()) refusals.push_back("run.dir: not set");
-  if (const std::string problem = tasks_problem(config); !problem.empty()) {
-    refusals.push_back(problem);
-  }
-  try {
-    resolve_device(config.train.device, config.train.precision);
-  } catch (const Error& error) {
-    refusals.push_back(error.what());
-  }
+  for (const Error& refusal : start.refusals()) refusals.push_back(refusal.what());
   return refusals;
+}
+
+// What the run's folder holds, and what train would make of it.
+Json run_json(const RunFolder& folder, bool has_nothing_to_do) {
+  Json json{{"dir", folder.path.string()}, {"starts_at_step", folder.state.step}};
+  if (folder.resume_from) json["checkpoint"] = folder.resume_from->string();
+  json["nothing_to_do"] = has_nothing_to_do;
+  json["changed_settings"] = folder.changed_settings;
+  return json;
 }
 
 Json parameters_json(const Config& config) {
@@ -88,7 +86,6 @@ Json layers_json(const ModelConfig& model) {
 }
 
 Json decay_json(const Config& config) {
-  check_no_decay(config.model, config.optimizer);
   Json decayed = Json::array(), kept = Json::array();
   for (const auto& spec : parameter_specs(config.model)) {
     (AdamW::decays(spec.name, config.optimizer) ? decayed : kept).push_back(spec.name);
@@ -112,23 +109,9 @@ Json windows_json(const WindowSet& windows, const Config& config) {
           {"vocabulary_fits", windows.vocab_size() <= config.model.vocab_size}};
 }
 
-// One of data.train and data.validation; `add` puts more about the windows into its part.
-template <class Patterns, class Add>
-Json split_json(const std::string& key, const Patterns& patterns, const Config& config,
-                WindowSet::ShortWindows short_windows, Texts& refusals, Add&& add) {
-  try {
-    const WindowSet windows(patterns, config.data.sequence_length, short_windows);
-    Json json = windows_json(windows, config);
-    if (!json["vocabulary_fits"].get<bool>()) {
-      refusals.push_back(str(key, ": the shards' vocabulary is ", windows.vocab_size(),
-                             ", model.vocab_size is ", config.model.vocab_size));
-    }
-    add(windows, json);
-    return json;
-  } catch (const Error& error) {
-    refusals.push_back(str(key, ": ", error.what()));
-    return {{"present", false}, {"problem", error.what()}};
-  }
+Json split_json(const StartCheck::Split& split, const Config& config) {
+  if (!split.windows) return {{"present", false}, {"problem", split.problem}};
+  return windows_json(*split.windows, config);
 }
 
 // Tokens of an epoch of each source, and how many epochs the run takes of it.
@@ -147,33 +130,26 @@ Json sources_json(const WindowSet& windows, const Config& config) {
   return json;
 }
 
-Json data_json(const Config& config, Texts& refusals) {
-  using enum WindowSet::ShortWindows;
+Json data_json(const Config& config, const StartCheck& start) {
   Json json;
-  json["train"] = split_json("data.train", config.data.train, config, kDrop, refusals,
-                             [&](const WindowSet& windows, Json& train) {
-                               train["sources"] = sources_json(windows, config);
-                               try {
-                                 check_enough_windows(windows.sources(), config);
-                               } catch (const Error& error) {
-                                 refusals.push_back(error.what());
-                               }
-                             });
-  const Json sources = json["train"].value("sources", Json::array());
-  if (sources.size() == 1) {
-    json["tokens_per_epoch"] = sources[0]["tokens_per_epoch"];
-    json["epochs"] = sources[0]["epochs"];
+  json["train"] = split_json(start.train_data(), config);
+  if (start.train_data().windows) {
+    const Json sources = sources_json(*start.train_data().windows, config);
+    json["train"]["sources"] = sources;
+    if (sources.size() == 1) {
+      json["tokens_per_epoch"] = sources[0]["tokens_per_epoch"];
+      json["epochs"] = sources[0]["epochs"];
+    }
   }
   if (!config.data.validation.empty()) {
-    json["validation"] = split_json("data.validation", config.data.validation, config, kKeep,
-                                    refusals, [](const WindowSet&, Json&) {});
+    json["validation"] = split_json(start.validation_data(), config);
   }
   return json;
 }
 
 }  // namespace
 
-Json check_report(const Config& config) {
+Json check_report(const Config& config, const StartCheck& start) {
   Json report;
   report["config"] = dump_config(config);
   report["parameters"] = parameters_json(config);
@@ -185,10 +161,11 @@ Json check_report(const Config& config) {
   }
   report["schedule"] = schedule_json(config);
   report["layer_types"] = layers_json(config.model);
-  Texts data_refusals;
-  report["data"] = data_json(config, data_refusals);
+  report["data"] = data_json(config, start);
+  if (start.run() != nullptr) report["run"] = run_json(*start.run(), start.has_nothing_to_do());
   report["unused_settings"] = unused_settings(config);
-  report["train_would_refuse"] = refusals_json(config, data_refusals);
+  report["not_there_yet"] = start.absent();
+  report["train_would_refuse"] = refusals_json(start);
   return report;
 }
 

@@ -3,10 +3,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "cli/check_start.h"
 #include "cplm/config.h"
 
 namespace cplm {
 
-nlohmann::ordered_json check_report(const Config& config);
+nlohmann::ordered_json check_report(const Config& config, const StartCheck& start);
 
 }  // namespace cplm

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/start_error.h"
+#include "cplm/comm.h"
 
 namespace {
 
@@ -45,6 +47,20 @@ void report(const std::string& message) {
     cplm::log::error(without_control_characters(error.what()));
   }
   cplm::log::flush();
+}
+
+// Processes of one machine that are started alike have the same command line and files.
+bool is_first_of_machine() {
+  try {
+    return cplm::read_launch().local_rank == 0;
+  } catch (const cplm::Error&) {  // not even known: then it is what is told
+    return true;
+  }
+}
+
+void report_start_error(const std::string& message) {
+  if (is_first_of_machine()) return report(message);
+  cplm::log::debug(without_control_characters("as the first process of this machine: " + message));
 }
 
 const std::string kOutOfMemory =
@@ -95,7 +111,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    report(parse_message(app, error) + "; see cplm --help");
+    report_start_error(parse_message(app, error) + "; see cplm --help");
     return static_cast<int>(ExitCode::kBadConfig);
   }
   cplm::log::flush();
@@ -118,6 +134,9 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file past its size limit is an error with a name, not a kill
   try {
     return run(argc, argv);
+  } catch (const cplm::StartError& error) {
+    report_start_error(error.what());
+    return static_cast<int>(error.code());
   } catch (const cplm::Error& error) {
     report(error.what());
     return static_cast<int>(error.code());

@@ -2,25 +2,38 @@
 #include "cplm/train.h"
 
 #include "cli/commands.h"
+#include "cli/config_argument.h"
+#include "cli/start_error.h"
+#include "cplm/comm.h"
 #include "cplm/config.h"
 #include "cplm/runs.h"
+#include "train/start_checks.h"
 
 namespace cplm {
+namespace {
+
+// Once train() has begun, an error may be one rank's own.
+Config load_checked_config(const ConfigArgument& argument) {
+  try {
+    const Config config = argument.load();
+    check_settings(config, read_launch().size);
+    return config;
+  } catch (const Error& error) {
+    throw StartError(error.what(), error.code());
+  }
+}
+
+}  // namespace
 
 void add_train_command(CLI::App& app, ExitCode& exit_code) {
   struct Arguments {
-    std::string config;
-    std::vector<std::string> overrides;
+    ConfigArgument config;
     TrainOptions options;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
       app.add_subcommand("train", "Train, or go on from the run's newest complete checkpoint");
-  command->add_option("config", arguments->config, "YAML file")->required();
-  command
-      ->add_option("--set", arguments->overrides,
-                   "Override a field: key.path=value (any number of times)")
-      ->allow_extra_args(false);
+  add_config_argument(*command, arguments->config);
   command->add_option("--resume", arguments->options.resume, "auto, none, or a checkpoint's folder")
       ->capture_default_str();
   command->add_flag("--overwrite", arguments->options.overwrite,
@@ -36,7 +49,7 @@ void add_train_command(CLI::App& app, ExitCode& exit_code) {
       });
   command->callback([arguments, &exit_code] {
     install_stop_signals();  // before anything that takes time
-    const Config config = load_config(arguments->config, arguments->overrides);
+    const Config config = load_checked_config(arguments->config);
     const RunOutcome outcome = train(config, arguments->options);
     exit_code = outcome == RunOutcome::kStopped ? ExitCode::kStopped : ExitCode::kDone;
   });

@@ -112,10 +112,6 @@ class CopyOnly : public Task {
 };
 
 void CopyOnly::add_arguments(CLI::App& command) {
-  const SyntheticOptions recall = synthetic_defaults(SyntheticKind::kRecall);
-  pairs_.first_symbol = recall.first_symbol;
-  pairs_.filler_symbols = recall.filler_symbols;
-  pairs_.pairs = recall.pairs;
   const auto add = [&](const char* name, int64_t& value, int64_t least, const char* help) {
     command.add_option(name, value, help)->check(whole_from(least))->capture_default_str();
   };
@@ -131,12 +127,12 @@ void CopyOnly::add_arguments(CLI::App& command) {
       "Tokens of a question with its documents; 0: as in training");
   add("--seed", seed_, 0, "Other questions");
   add("--bytes-per-number", bytes_per_number_, 1, "Of cached keys and values; 2: bfloat16");
-  add("--pairs", pairs_.pairs, 1,
+  add("--pairs", pairs_.sample.pairs, 1,
       "Of each question with pairs; as the next three, see cplm data "
       "make recall");
-  add("--filler-symbols", pairs_.filler_symbols, 1, "Ids that are neither keys nor values");
-  add("--first-symbol", pairs_.first_symbol, 1, "The first id of the filler");
-  add("--eos-id", pairs_.eos_token_id, 0, "The token around documents with pairs");
+  add("--filler-symbols", pairs_.sample.filler_symbols, 1, "Ids that are neither keys nor values");
+  add("--first-symbol", pairs_.sample.first_symbol, 1, "The first id of the filler");
+  add("--eos-id", pairs_.sample.eos_token_id, 0, "The token around documents with pairs");
 }
 
 bool CopyOnly::asks_for_numbers(const std::vector<Subject>& subjects) const {
@@ -166,9 +162,9 @@ std::unique_ptr<DocumentQuestions> CopyOnly::questions(const std::vector<Subject
     return number_questions(Tokenizer(first.tokenizer), {pairs_.documents, length, seed});
   }
   RecallQuestionOptions options = pairs_;
-  options.vocab_size = first.config.model.vocab_size;
-  options.sequence_length = length;
-  options.seed = seed;
+  options.sample.vocab_size = first.config.model.vocab_size;
+  options.sample.sequence_length = length;
+  options.sample.seed = seed;
   return recall_questions(options);
 }
 
@@ -182,10 +178,10 @@ Json CopyOnly::description(const std::vector<Subject>& subjects) const {
   if (numbers) {
     description["tokenizer_sha256"] = sha256_file(subjects.front().tokenizer);
   } else {
-    description["pairs"] = pairs_.pairs;
-    description["filler_symbols"] = pairs_.filler_symbols;
-    description["first_symbol"] = pairs_.first_symbol;
-    description["eos_id"] = pairs_.eos_token_id;
+    description["pairs"] = pairs_.sample.pairs;
+    description["filler_symbols"] = pairs_.sample.filler_symbols;
+    description["first_symbol"] = pairs_.sample.first_symbol;
+    description["eos_id"] = pairs_.sample.eos_token_id;
   }
   return description;
 }
@@ -295,6 +291,6 @@ Examples:
   cplm eval copy-only runs/vanilla runs/cplm --questions 200 --out results
   cplm eval copy-only runs/recall-cplm --ask pairs --pairs 8 --filler-symbols 16 --first-symbol 1
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<CopyOnly>(); }};
+    make_task<CopyOnly>};
 
 }  // namespace cplm

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cplm/copy_cache.h"
+#include "cplm/shard_tools.h"
 #include "cplm/tasks.h"
 #include "cplm/tokenizer.h"
 
@@ -53,9 +54,7 @@ std::unique_ptr<DocumentQuestions> number_questions(Tokenizer tokenizer,
 // pairs out among them, behind it filler and a key, the question. Error(kBadConfig) as SampleMaker.
 struct RecallQuestionOptions {
   int64_t documents = 4;
-  int64_t vocab_size = 0, eos_token_id = 0, first_symbol = 0, filler_symbols = 0, pairs = 0;
-  int64_t sequence_length = 0;
-  uint64_t seed = 42;
+  SyntheticOptions sample = synthetic_defaults(SyntheticKind::kRecall);
 };
 std::unique_ptr<DocumentQuestions> recall_questions(const RecallQuestionOptions& options);
 

@@ -204,6 +204,6 @@ Examples:
   cplm eval gradient runs/vanilla runs/cplm --out results
   cplm eval gradient runs/cplm --sequences 64 --context 512 --stride 64
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<Gradient>(); }};
+    make_task<Gradient>};
 
 }  // namespace cplm

@@ -232,6 +232,6 @@ Examples:
   cplm eval induction runs/vanilla runs/cplm --out results
   cplm eval induction runs/cplm --lengths 32,512 --score-length 32 --first-symbol 1
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<Induction>(); }};
+    make_task<Induction>};
 
 }  // namespace cplm

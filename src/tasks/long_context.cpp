@@ -134,6 +134,6 @@ Examples:
   cplm eval long-context runs/sliding-cplm --data "data/long/*.h5" --documents 100 --out results
   cplm eval long-context runs/vanilla runs/cplm --length 4096 --packed --documents 32
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<LongContext>(); }};
+    make_task<LongContext>};
 
 }  // namespace cplm

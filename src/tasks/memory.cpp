@@ -275,6 +275,6 @@ Examples:
   cplm eval memory configs/135m-sliding-cplm.yaml --windows 32,64,128,256,512,1024 --out results
   cplm eval memory runs/w32 runs/w256 runs/full --data "data/validation/*.h5" --out results
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<Memory>(); }};
+    make_task<Memory>};
 
 }  // namespace cplm

@@ -208,6 +208,6 @@ Examples:
   cplm eval needle runs/vanilla runs/cplm --out results
   cplm eval needle runs/cplm --lengths 1k,4k,16k --samples 50
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<NeedleEvaluation>(); }};
+    make_task<NeedleEvaluation>};
 
 }  // namespace cplm

@@ -177,6 +177,6 @@ Examples:
   cplm eval perplexity runs/vanilla runs/cplm --out results
   cplm eval perplexity runs/cplm --data "data/books/*.h5" --context 4096 --per-document
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<Perplexity>(); }};
+    make_task<Perplexity>};
 
 }  // namespace cplm

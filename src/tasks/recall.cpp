@@ -251,6 +251,6 @@ Examples:
   cplm eval recall runs/vanilla runs/cplm --first-symbol 1 --out results
   cplm eval recall runs/cplm --pairs 8 --distances 16,64,256,1k,4k,16k
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<Recall>(); }};
+    make_task<Recall>};
 
 }  // namespace cplm

@@ -8,27 +8,14 @@
 namespace cplm {
 namespace {
 
-SyntheticOptions sample_options(const RecallQuestionOptions& options) {
-  SyntheticOptions sample = synthetic_defaults(SyntheticKind::kRecall);
-  sample.vocab_size = options.vocab_size;
-  sample.eos_token_id = options.eos_token_id;
-  sample.first_symbol = options.first_symbol;
-  sample.filler_symbols = options.filler_symbols;
-  sample.pairs = options.pairs;
-  sample.queries = 1;
-  sample.sequence_length = options.sequence_length;
-  sample.seed = options.seed;
-  return sample;
-}
-
 class RecallQuestions : public DocumentQuestions {
  public:
   explicit RecallQuestions(const RecallQuestionOptions& options)
-      : options_(options), maker_(sample_options(options)) {
-    document_end_ = options.eos_token_id;
-    before_ = {options.eos_token_id};  // as in training
-    if (options.documents > options.pairs) {
-      throw Error(str("--documents: expected at most --pairs ", options.pairs,
+      : options_(options), maker_(options.sample) {
+    document_end_ = options.sample.eos_token_id;
+    before_ = {options.sample.eos_token_id};  // as in training
+    if (options.documents > options.sample.pairs) {
+      throw Error(str("--documents: expected at most --pairs ", options.sample.pairs,
                       ", one a document, found ", options.documents),
                   ExitCode::kBadConfig);
     }
@@ -39,12 +26,12 @@ class RecallQuestions : public DocumentQuestions {
     maker_.make("documents", index, sample);  // of no set that a model was trained on
     const std::vector<int64_t> tokens(sample.tokens.begin(), sample.tokens.end());
     const auto first_pair = std::find_if(tokens.begin(), tokens.end(), [&](int64_t id) {
-      return id >= options_.first_symbol + options_.filler_symbols;
+      return id >= options_.sample.first_symbol + options_.sample.filler_symbols;
     });
     DocumentQuestion question;
     auto begin = tokens.begin();
     for (int64_t d = 1; d <= options_.documents; ++d) {
-      const auto end = first_pair + 2 * (d * options_.pairs / options_.documents);
+      const auto end = first_pair + 2 * (d * options_.sample.pairs / options_.documents);
       question.documents.emplace_back(begin, end);
       begin = end;
     }
@@ -58,7 +45,7 @@ class RecallQuestions : public DocumentQuestions {
     return ids == question.answer;
   }
   int64_t answer_tokens() const override { return 1; }
-  double chance() const override { return 1.0 / static_cast<double>(options_.pairs); }
+  double chance() const override { return 1.0 / static_cast<double>(options_.sample.pairs); }
 
  private:
   RecallQuestionOptions options_;

@@ -284,6 +284,6 @@ Examples:
   cplm eval ruler runs/vanilla runs/cplm --data ruler/synthetic --out results
   cplm eval ruler runs/cplm --data data/ruler/4096/vt/validation.jsonl --samples 50
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<Ruler>(); }};
+    make_task<Ruler>};
 
 }  // namespace cplm

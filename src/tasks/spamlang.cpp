@@ -249,6 +249,6 @@ the model goes on by itself behind --prompt of them.
 Examples:
   cplm eval spamlang runs/spam-vanilla runs/spam-cplm --out results
 )",
-    []() -> std::unique_ptr<Task> { return std::make_unique<Spamlang>(); }};
+    make_task<Spamlang>};
 
 }  // namespace cplm

@@ -140,6 +140,15 @@ void share_run_folder(RunFolder& folder, const Config& config, Communicator& ran
   parse_state(folder, config);
 }
 
+TrainingData training_data_of(const WindowSet& windows) {
+  TrainingData data{static_cast<int64_t>(windows.shards().size()), 0, windows.content_sha256()};
+  for (const ShardInfo& shard : windows.shards()) {
+    data.tokens += shard.token_count;
+    data.files.push_back({shard.path.string(), shard.content_sha256});
+  }
+  return data;
+}
+
 void check_same_data(const TrainingData& saved, const TrainingData& now) {
   if (saved.sha256.empty() || saved.sha256 == now.sha256) return;
   const std::string changes = changed_files(saved.files, now.files);
@@ -151,15 +160,9 @@ void check_same_data(const TrainingData& saved, const TrainingData& now) {
       ExitCode::kBadData);
 }
 
-RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
-  check_arguments(config, options);
-  RunFolder folder;
-  folder.path = expand_tilde(config.run.dir);
-  const bool exists = fs::exists(folder.path);
-  make_folders(folder.path);
-  if (!exists) folder.unused = std::make_unique<UnusedFolder>(folder.path);
-  folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
-  folder.removes_old_run = options.overwrite;
+namespace {
+
+void find_checkpoint(RunFolder& folder, const Config& config, const TrainOptions& options) {
   if (options.resume == "none") {
     if (!options.overwrite) check_unused(folder.path);
   } else if (options.resume == "auto") {
@@ -170,7 +173,40 @@ RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
     folder.leaves_newer_behind = true;
   }
   if (folder.resume_from) read_state(folder, config);
+}
+
+}  // namespace
+
+RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
+  check_arguments(config, options);
+  RunFolder folder;
+  folder.path = expand_tilde(config.run.dir);
+  const bool exists = fs::exists(folder.path);
+  make_folders(folder.path);
+  if (!exists) folder.unused = std::make_unique<UnusedFolder>(folder.path);
+  folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
+  folder.removes_old_run = options.overwrite;
+  find_checkpoint(folder, config, options);
   return folder;
+}
+
+RunFolder inspect_run_folder(const Config& config) {
+  RunFolder folder;
+  folder.path = expand_tilde(config.run.dir);
+  if (fs::exists(folder.path)) find_checkpoint(folder, config, TrainOptions{});
+  return folder;
+}
+
+bool has_nothing_to_do(const RunState& state, const Config& config) {
+  return state.finished && state.step >= config.total_steps();
+}
+
+void check_steps_left(const RunState& state, int64_t total_steps) {
+  if (state.step <= total_steps) return;
+  throw Error(str("train.steps: the run would end at step ", total_steps,
+                  ", but its newest checkpoint is of step ", state.step,
+                  "; set at least that, or resume from an older one with --resume PATH"),
+              ExitCode::kBadConfig);
 }
 
 void clear_the_way(const RunFolder& folder) {

@@ -47,10 +47,18 @@ struct RunFolder {
 // folder with --resume none unless `overwrite`; Error(kBadConfig) naming the keys that a resume may
 // not change.
 RunFolder open_run_folder(const Config& config, const TrainOptions& options);
+// What open_run_folder(config, {}) would find, without making the folder or taking its lock: for
+// `cplm check`.
+RunFolder inspect_run_folder(const Config& config);
+// Whether the run ended at this step, and config asks for no more of it.
+bool has_nothing_to_do(const RunState& state, const Config& config);
+// Error(kBadConfig) when the run would end before the step that its newest checkpoint is of.
+void check_steps_left(const RunState& state, int64_t total_steps);
 // Reads the counters of folder.resume_from into folder.state and compares its config with `config`.
 void read_state(RunFolder& folder, const Config& config);
 // What rank 0 found, to all ranks; they too compare the checkpoint's config with theirs.
 void share_run_folder(RunFolder& folder, const Config& config, Communicator& ranks);
+TrainingData training_data_of(const WindowSet& windows);
 // Error(kBadData) when the checkpoint was trained on other shards than `now`.
 void check_same_data(const TrainingData& saved, const TrainingData& now);
 // Takes what the new run must not find out of its way: with --overwrite all files of the old one,

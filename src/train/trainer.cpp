@@ -11,6 +11,7 @@
 #include "cplm/base.h"
 #include "train/path_norms.h"
 #include "train/rank_agreement.h"
+#include "train/start_checks.h"
 
 namespace cplm {
 namespace {
@@ -172,30 +173,26 @@ ExitCode exit_code_of(const std::exception& error) {
   return known != nullptr ? known->code() : ExitCode::kFailed;
 }
 
+// The settings that the run would be trained with now are those of another run.
+void announce_finished(const RunFolder& folder) {
+  log::info(str(folder.path.string(), ": finished at step ", folder.state.step, "; nothing to do"));
+  if (folder.changed_settings.empty()) return;
+  log::warn(str("settings have changed since the run finished, and change nothing of it: ",
+                join(folder.changed_settings, "; "), "; train.steps above ", folder.state.step,
+                " goes on with them, another run.dir begins anew"));
+}
+
 RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Communicator& ranks,
                          at::Device device) {
-  if (ranks.size() > config.batch_sequences()) {
-    throw Error(
-        str("train.batch_tokens: ", config.batch_sequences(), " sequences a batch are fewer than ",
-            ranks.size(), " ranks; start fewer processes or take a larger batch"),
-        ExitCode::kBadConfig);
-  }
   check_same_start(config, options, ranks);
   RunFolder folder;
   ranks.leader_works([&] { folder = open_run_folder(config, options); });
   share_run_folder(folder, config, ranks);
-  const int64_t step = folder.state.step, total_steps = config.total_steps();
-  if (step >= total_steps && folder.state.finished) {
-    log::info(str(folder.path.string(), ": finished at step ", step, " of ", total_steps,
-                  "; nothing to do"));
+  if (has_nothing_to_do(folder.state, config)) {
+    announce_finished(folder);
     return RunOutcome::kAlreadyFinished;
   }
-  if (step > total_steps) {
-    throw Error(str("train.steps: the run would end at step ", total_steps,
-                    ", but its newest checkpoint is of step ", step,
-                    "; set at least that, or resume from an older one with --resume PATH"),
-                ExitCode::kBadConfig);
-  }
+  check_steps_left(folder.state, config.total_steps());
   Trainer trainer(config, options, ranks, device, std::move(folder));
   try {
     return trainer.run();
@@ -209,12 +206,9 @@ RunOutcome train_as_rank(const Config& config, const TrainOptions& options, Comm
 }  // namespace
 
 RunOutcome train(const Config& config, const TrainOptions& options) {
-  if (const std::string problem = tasks_problem(config); !problem.empty()) {
-    throw Error(problem, ExitCode::kBadConfig);
-  }
-  check_no_decay(config.model, config.optimizer);
-  for (const std::string& unused : unused_settings(config)) log::debug(unused);
   const Launch launch = read_launch();
+  check_settings(config, launch.size);
+  for (const std::string& unused : unused_settings(config)) log::debug(unused);
   c10::InferenceMode inference;  // no graph: backward is written by hand
   keep_freed_memory();
   set_threads(config.train.threads, launch.local_size);

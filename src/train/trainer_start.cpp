@@ -9,19 +9,11 @@
 #include "cplm/plan.h"
 #include "cplm/saved_model.h"
 #include "train/rank_agreement.h"
+#include "train/start_checks.h"
 #include "train/trainer.h"
 
 namespace cplm {
 namespace {
-
-TrainingData describe(const WindowSet& windows) {
-  TrainingData data{static_cast<int64_t>(windows.shards().size()), 0, windows.content_sha256()};
-  for (const ShardInfo& shard : windows.shards()) {
-    data.tokens += shard.token_count;
-    data.files.push_back({shard.path.string(), shard.content_sha256});
-  }
-  return data;
-}
 
 // Where the tensors behind the embedding begin.
 int64_t embedding_end(const ParameterStore& parameters) { return parameters[1].offset; }
@@ -47,7 +39,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
       train_windows_(config.data.train, config.data.sequence_length,
                      WindowSet::ShortWindows::kDrop),
       order_(config.run.seed, train_windows_.sources()),
-      data_(describe(train_windows_)),
+      data_(training_data_of(train_windows_)),
       model_(config.model, options_for(config, device, ranks)),
       guard_(config.loss_spike, device),
       blocked_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device_))),
@@ -71,21 +63,13 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Communicator
 }
 
 void Trainer::check_data() {
-  const auto check_vocabulary = [&](const WindowSet& windows, const char* key) {
-    if (windows.vocab_size() > config_.model.vocab_size) {
-      throw Error(
-          str(key, ": the shards' vocabulary is ", windows.vocab_size(), ", model.vocab_size is ",
-              config_.model.vocab_size, "; set model.vocab_size to at least the shards'"),
-          ExitCode::kBadConfig);
-    }
-  };
   check_same_shards("data.train", data_.sha256, ranks_);
   if (validation_windows_) {
     check_same_shards("data.validation", validation_windows_->content_sha256(), ranks_);
   }
   check_same_data(folder_.data, data_);
-  check_vocabulary(train_windows_, "data.train");
-  if (validation_windows_) check_vocabulary(*validation_windows_, "data.validation");
+  check_vocabulary("data.train", train_windows_, config_);
+  if (validation_windows_) check_vocabulary("data.validation", *validation_windows_, config_);
   check_enough_windows(train_windows_.sources(), config_);
   open_tasks();
 }

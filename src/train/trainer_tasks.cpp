@@ -1,9 +1,24 @@
 // Evaluations during training (validation.tasks): rank 0 measures the model as it stands.
 #include "cplm/base.h"
 #include "cplm/tasks.h"
+#include "train/start_checks.h"
 #include "train/trainer.h"
 
 namespace cplm {
+
+namespace {
+
+// But for its weights.
+Subject subject_of(const Config& config) {
+  Subject subject;
+  subject.name = config.run.name;
+  subject.path = expand_tilde(config.run.dir).string();
+  subject.config = config;
+  subject.tokenizer = tokenizer_of(config);
+  return subject;
+}
+
+}  // namespace
 
 std::string tasks_problem(const Config& config) {
   try {
@@ -14,12 +29,13 @@ std::string tasks_problem(const Config& config) {
   return "";
 }
 
+void check_task_data(const Config& config) {
+  const Subject subject = subject_of(config);
+  for (const std::string& line : config.validation.tasks) parse_task(line)->check({subject});
+}
+
 Subject Trainer::subject() {
-  Subject subject;
-  subject.name = config_.run.name;
-  subject.path = folder_.path.string();
-  subject.config = config_;
-  subject.tokenizer = tokenizer_of(config_);
+  Subject subject = subject_of(config_);
   subject.step = state_.step;
   subject.identity = [this] { return str(config_.run.name, " step ", state_.step); };
   subject.open = [this] {

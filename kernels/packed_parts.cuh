@@ -1,6 +1,7 @@
 // A 16-byte part of a row, kept in the row's own dtype: one load or store where the address is
 // aligned and the part is whole, single elements where not. So a kernel gives each thread the same
-// elements, and sums them in the same order, whatever the alignment.
+// elements, and sums them in the same order, whatever the alignment. For kernels that keep a row,
+// to write it or to pass over it twice; float_groups.cuh is for those that only read it.
 #pragma once
 
 #include "kernels/compat.cuh"

@@ -1,5 +1,7 @@
-// Rows taken in groups of N consecutive elements, counted from the row's start: one vector access a
-// group where the address allows it, single elements where not, padding behind the row's end.
+// Rows read as float32 in groups of N consecutive elements, counted from the row's start: one
+// vector access a group where the address allows it, single elements where not, and behind the
+// row's end a padding that the caller chooses (-inf for a log-sum-exp). packed_parts.cuh keeps the
+// row's own dtype.
 #pragma once
 
 #include "kernels/compat.cuh"
