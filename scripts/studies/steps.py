@@ -33,6 +33,7 @@ class Step:
 @dataclass
 class _Running:
     step: Step
+    child: subprocess.Popen  # kept: of one that is forgotten, the next Popen would take the exit status
     begin: float
     log_begin: int
 
@@ -105,7 +106,7 @@ class StepRunner:
             begin = log.tell()
             # A group of its own: Ctrl-C reaches it through us, with all that it started.
             child = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
-        self._running[child.pid] = _Running(step, time.monotonic(), begin)
+        self._running[child.pid] = _Running(step, child, time.monotonic(), begin)
 
     def _collect(self) -> set[str]:
         ended = set()
@@ -114,7 +115,7 @@ class StepRunner:
             if found == 0:
                 continue
             del self._running[pid]
-            code = os.waitstatus_to_exitcode(status)
+            code = running.child.returncode = os.waitstatus_to_exitcode(status)
             self._keep(running, usage.ru_utime + usage.ru_stime, code == 0)
             if code == 0:
                 ended.add(running.step.name)
