@@ -123,8 +123,10 @@ TEST_F(TrainFaults, ACheckpointOfAnotherModelIsRefused) {
   // The same when it was copied among the run's own, where it is the newest.
   const fs::path stranger = folder_.checkpoint("run", 30);
   fs::copy(folder_.checkpoint("wide", 30), stranger, fs::copy_options::recursive);
-  expect_error(folder_.train("run"), ExitCode::kBadConfig,
-               HasSubstr("model.hidden_size: 32 -> 16"));
+  expect_error(
+      folder_.train("run"), ExitCode::kBadConfig,
+      AllOf(HasSubstr("model.hidden_size: 32 -> 16"), HasSubstr("is of another run"),
+            HasSubstr("the next older complete checkpoint is "), HasSubstr("step_0000000025")));
   // One file of it in place of the run's own is damage.
   fs::remove_all(stranger);
   fs::copy(folder_.checkpoint("wide", 30) / "model.safetensors",
@@ -132,6 +134,14 @@ TEST_F(TrainFaults, ACheckpointOfAnotherModelIsRefused) {
            fs::copy_options::overwrite_existing);
   expect_error(folder_.train("run"), ExitCode::kFailed,
                AllOf(HasSubstr("model.safetensors has "), HasSubstr("step_0000000020")));
+}
+
+// All checkpoints of a run have its settings, so an older one is no way out.
+TEST_F(TrainFaults, OtherSettingsAreRefusedWithoutAnOlderCheckpoint) {
+  expect_error(
+      folder_.train("run", {"model.head=vanilla"}), ExitCode::kBadConfig,
+      AllOf(HasSubstr("model.head: cplm -> vanilla; set them back, or take another run.dir"),
+            Not(HasSubstr("checkpoint is "))));
 }
 
 // A folder under another step's name: its manifest knows better.

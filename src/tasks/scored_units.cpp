@@ -97,7 +97,7 @@ std::unique_ptr<ScoredUnits> full_windows(const std::vector<std::string>& patter
       std::make_unique<PackedWindows>(patterns, length, count, WindowSet::ShortWindows::kDrop);
   if (windows->size() < count) {
     throw Error(str("expected ", count, " windows of ", length, " targets, and the shards have ",
-                    windows->size()),
+                    windows->size(), "; ask for fewer, or for shorter ones"),
                 ExitCode::kBadData);
   }
   return windows;

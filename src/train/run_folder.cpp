@@ -64,6 +64,21 @@ void check_own_or_unused(const fs::path& dir, const fs::path& checkpoint) {
                   dir.string(), " holds a run already; take another run.dir"));
 }
 
+bool may_go_on(const Config& saved, const Config& now) {
+  return std::ranges::all_of(compare_configs(saved, now), &ConfigChange::allowed);
+}
+
+// A checkpoint that lies in a run's folder without being the run's: the run's own config.yaml has
+// the settings that are asked for. Then an older one may be the run's; else all are alike.
+std::string hint_of_foreign_checkpoint(const fs::path& checkpoint, const Config& now) try {
+  const fs::path file = checkpoint.parent_path().parent_path() / "config.yaml";
+  if (!fs::exists(file) || !may_go_on(parse_config(read_file(file), file.string()), now)) return "";
+  return str("; ", file.string(), " has them as asked for, so the checkpoint is of another run",
+             older_checkpoint_hint(checkpoint));
+} catch (const Error&) {  // of a file that tells nothing then
+  return "";
+}
+
 // The allowed changes; throws for the others.
 std::vector<std::string> changed_settings(const Config& saved, const Config& now,
                                           const fs::path& checkpoint) {
@@ -75,7 +90,7 @@ std::vector<std::string> changed_settings(const Config& saved, const Config& now
   if (!refused.empty()) {
     throw Error(str("a resumed run must keep these settings as its checkpoint has them: ",
                     join(refused, "; "), "; set them back, or take another run.dir",
-                    older_checkpoint_hint(checkpoint)),
+                    hint_of_foreign_checkpoint(checkpoint, now)),
                 ExitCode::kBadConfig);
   }
   return allowed;
