@@ -15,13 +15,14 @@ namespace {
 constexpr int64_t kPositions = 512, kVocab = 4096;
 
 struct ScaleBounds {
-  double score, log_prob, mean_log_prob, copy_gradient, head_gradient;
+  double score, log_prob, mean_log_prob, mean_loss, copy_gradient, head_gradient;
 };
 
 ScaleBounds bounds_of(const OpCase& c) {
-  if (c.dtype == at::kDouble) return {1e-10, 1e-10, 1e-10, 1e-10, 1e-10};
-  if (c.dtype == at::kFloat) return {2e-5, 2e-5, 1e-6, 1e-5, 1e-5};
-  return {2e-5, 2e-5, 1e-6, 4e-3, 3e-3};
+  if (c.dtype == at::kDouble) return {1e-10, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10};
+  // Three lse of up to 32 enter log P, each rounded to a multiple of 1.9e-6.
+  if (c.dtype == at::kFloat) return {2e-5, 2e-5, 2e-6, 5e-7, 1e-5, 1e-5};
+  return {2e-5, 2e-5, 2e-6, 5e-7, 4e-3, 3e-3};
 }
 
 at::Tensor normals(Random& random, const Shape& shape, double scale) {
@@ -100,12 +101,15 @@ TEST_P(HeadsAtScale, StayInsideTheirErrorBounds) {
     EXPECT_TRUE(near(got.context, want.context, bounds.score));
     EXPECT_TRUE(near(got.match, want.match, bounds.score));
     EXPECT_TRUE(near(got.log_prob, want.log_prob, bounds.log_prob));
-    double mean = 0;
+    double sum = 0, absolute_sum = 0;
     for (size_t i = 0; i < got.log_prob.size(); ++i) {
-      mean += std::abs(got.log_prob[i] - want.log_prob[i]) / static_cast<double>(kPositions);
+      const double error = got.log_prob[i] - want.log_prob[i];
+      sum += error;
+      absolute_sum += std::abs(error);
       EXPECT_LE(got.log_prob[i], 1e-5);
     }
-    EXPECT_LE(mean, bounds.mean_log_prob);
+    EXPECT_LE(absolute_sum / kPositions, bounds.mean_log_prob);
+    EXPECT_LE(std::abs(sum) / kPositions, bounds.mean_loss);  // errors of either sign
     EXPECT_TRUE(close(got.dq, want.dq, bounds.copy_gradient));
     EXPECT_TRUE(close(got.dk, want.dk, bounds.copy_gradient));
     EXPECT_TRUE(close(got.dh, want.dh, bounds.head_gradient));
