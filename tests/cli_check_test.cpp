@@ -171,6 +171,15 @@ TEST_F(CliCheckAndTrain, AgreeOnTheData) {
   expect_refused({}, ExitCode::kBadData, "data/train/2.h5");
 }
 
+TEST_F(CliCheckAndTrain, AgreeOnTheFirstWeights) {
+  ASSERT_EQ(folder_.train("first", {"model.head=vanilla"}, {"--stop-after", "1"}).exit_code, 75);
+  EXPECT_EQ(report({"train.init_from=first"})["train_would_refuse"].dump(), "[]");
+  expect_refused({"train.init_from=first", "model.intermediate_size=48"}, ExitCode::kFailed,
+                 "model.layers.0.mlp");
+  expect_refused({"train.init_from=first", "model.num_hidden_layers=3"}, ExitCode::kFailed,
+                 "expected tensor model.layers.2.");
+}
+
 TEST_F(CliCheckAndTrain, WhatIsNotThereYetIsOnlyTold) {
   expect_absent({"data.train=[nowhere/*.h5]"}, "data.train: no shard matches 'nowhere/*.h5'");
   expect_absent({"data.validation=[nowhere/*.h5]"}, "data.validation: no shard matches");

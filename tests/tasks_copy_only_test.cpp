@@ -196,7 +196,7 @@ TEST(CopyOnlyTask, RefusesQuestionsThatDoNotFit) {
   other.path = "runs/other";
   other.config.model.vocab_size = 30;
   EXPECT_THAT(message("--pairs 5 --first-symbol 1 --filler-symbols 4", {subject, other}),
-              HasSubstr("other tokens in runs/other"));
+              HasSubstr("models of one vocabulary"));
 }
 
 }  // namespace

@@ -28,5 +28,7 @@ void load_model(const std::filesystem::path& folder, ParameterStore& parameters,
 // one that the model lacks is left out with a warning.
 void load_weights(const std::filesystem::path& checkpoint, const ModelConfig& config,
                   ParameterStore& parameters, const Progress& progress = {});
+// The same without reading a weight: their names and shapes, errors as load_weights().
+void check_weights(const std::filesystem::path& checkpoint, const ModelConfig& config);
 
 }  // namespace cplm

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cplm/checkpoint.h"
+#include "cplm/saved_model.h"
 #include "cplm/train.h"
 #include "train/start_checks.h"
 
@@ -106,7 +106,7 @@ void StartCheck::ask_initial_weights() {
     absent_.push_back(str("train.init_from: no checkpoint at ", checkpoint.string()));
     return;
   }
-  ask([&] { resolve_checkpoint(checkpoint); });
+  ask([&] { check_weights(checkpoint, config_.model); });
 }
 
 }  // namespace cplm

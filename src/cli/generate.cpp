@@ -9,6 +9,7 @@
 #include "cli/generate_text.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
+#include "cplm/copy_modes.h"
 
 namespace cplm {
 namespace {
@@ -40,10 +41,10 @@ struct Arguments {
 }
 
 CopyMode parse_mode(const std::string& name) {
-  if (name == "natural") return CopyMode::kNatural;
-  if (name == "no_copy") return CopyMode::kNoCopy;
-  if (name == "force_copy") return CopyMode::kForceCopy;
-  const std::string near = nearest_name(name, {"natural", "no_copy", "force_copy"});
+  for (const auto& [known, mode] : kCopyModes) {
+    if (name == known) return mode;
+  }
+  const std::string near = nearest_name(name, copy_mode_names());
   bad_argument(str("--mode: expected natural, no_copy or force_copy, found \"", name, "\"",
                    near.empty() ? "" : "; did you mean " + near + "?"));
 }

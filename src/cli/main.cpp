@@ -4,6 +4,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <new>
@@ -68,19 +69,51 @@ const std::string kOutOfMemory =
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// CLI11 would only say that a command is missing when its name is mistyped.
-std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
-  if (unknown.empty() || dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
-    return error.what();
-  }
+const CLI::App& chosen_command(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+// Of options with their dashes, a parent's too.
+std::vector<std::string> known_names(const CLI::App& command, bool are_options) {
   std::vector<std::string> names;
-  for (const CLI::App* each : command->get_subcommands({})) names.push_back(each->get_name());
-  const std::string near = cplm::nearest_name(unknown.front(), names);
-  return cplm::str("\"", unknown.front(), "\": no such command or option",
-                   near.empty() ? "" : "; did you mean " + near + "?");
+  if (!are_options) {
+    for (const CLI::App* each : command.get_subcommands({})) names.push_back(each->get_name());
+    return names;
+  }
+  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+// CLI11 would list all that it does not know, backwards, or say only that a command is missing when
+// its name is mistyped.
+std::string parse_message(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& words) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  const CLI::App& command = chosen_command(app);
+  const auto first = std::find_first_of(words.begin(), words.end(), unknown.begin(), unknown.end());
+  std::string message = error.what();
+  const bool is_unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                          dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (is_unknown && first != words.end()) {
+    const std::string name = first->substr(0, first->find('='));
+    const bool is_option = name.size() > 1 && name.front() == '-';
+    const std::vector<std::string> known = known_names(command, is_option);
+    const std::string near = cplm::nearest_name(name, known);
+    message = cplm::str(
+        "\"", name, "\": ", known.empty() ? "one argument too many" : "no such command or option",
+        near.empty() ? "" : "; did you mean " + near + "?");
+  }
+  std::string path;
+  for (const CLI::App* at = &command; at != nullptr; at = at->get_parent()) {
+    path = " " + at->get_name() + path;
+  }
+  return message + "; see" + path + " --help";
 }
 
 int run(int argc, char** argv) {
@@ -111,7 +144,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    report_start_error(parse_message(app, error) + "; see cplm --help");
+    report_start_error(parse_message(app, error, {argv + 1, argv + argc}));
     return static_cast<int>(ExitCode::kBadConfig);
   }
   cplm::log::flush();

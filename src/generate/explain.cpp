@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cplm/base.h"
+#include "cplm/copy_modes.h"
 #include "cplm/generate.h"
 #include "generate/copy_view.h"
 
@@ -129,23 +130,10 @@ class Explainer {
   const ExplainOptions& options_;
 };
 
-const char* mode_name(CopyMode mode) {
-  switch (mode) {
-    case CopyMode::kNoCopy:
-      return "no_copy";
-    case CopyMode::kForceCopy:
-      return "force_copy";
-    case CopyMode::kNatural:
-      break;
-  }
-  return "natural";
-}
-
 // As `cplm generate --mode` takes it.
 std::string modes_text(const ExplainOptions& options) {
-  std::string text = mode_name(options.mode);
-  for (const auto& [from, mode] : options.mode_changes)
-    text += str(",", from, ":", mode_name(mode));
+  std::string text = name_of(options.mode);
+  for (const auto& [from, mode] : options.mode_changes) text += str(",", from, ":", name_of(mode));
   return text;
 }
 

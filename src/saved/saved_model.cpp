@@ -1,9 +1,12 @@
 // Finding a saved model, and reading its weights.
 #include "cplm/saved_model.h"
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/safetensors_header.h"
 #include "cplm/base.h"
 #include "cplm/checkpoint.h"
 
@@ -13,29 +16,60 @@ namespace {
 
 using MayLack = std::function<bool(const std::string&)>;
 
-void read_parameters(const SafetensorsFile& file, const fs::path& origin,
-                     ParameterStore& parameters, const MayLack& may_lack,
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+Shapes shapes_of(const ModelConfig& config) {
+  Shapes shapes;
+  for (const auto& spec : parameter_specs(config)) shapes[spec.name] = spec.shape;
+  return shapes;
+}
+
+// Names and shapes, before anything is read.
+void check_fit(const SafetensorsFile& file, const Shapes& shapes, const MayLack& may_lack) {
+  const std::string origin = file.path().string();
+  for (const auto& [name, shape] : shapes) {
+    if (!file.contains(name)) {
+      CPLM_CHECK(may_lack(name), origin, ": expected tensor ", name, ", found none");
+      continue;
+    }
+    const std::vector<int64_t>& found = file.entries().at(name).shape;
+    CPLM_CHECK(found == shape, origin, ": tensor ", name, " has the shape ",
+               checkpoint::shape_text(found), ", expected ", checkpoint::shape_text(shape));
+  }
+  for (const auto& [name, entry] : file.entries()) {
+    CPLM_CHECK(shapes.contains(name) || may_lack(name), origin, ": tensor ", name,
+               " has no place in this model");
+  }
+}
+
+void read_parameters(const SafetensorsFile& file, ParameterStore& parameters,
                      const Progress& progress) {
   for (const Parameter& p : parameters.all()) {
-    if (file.contains(p.name)) {
-      file.read_into(p.name, p.master);
-    } else {
-      CPLM_CHECK(may_lack(p.name), origin.string(), ": expected tensor ", p.name, ", found none");
-    }
+    if (file.contains(p.name)) file.read_into(p.name, p.master);
     if (progress) progress();
   }
   for (const auto& [name, entry] : file.entries()) {
-    if (parameters.find(name) == nullptr) {
-      CPLM_CHECK(may_lack(name), origin.string(), ": tensor ", name, " has no place in this model");
-      log::warn(
-          str(origin.string(), ": tensor ", name, " is left out: this model has no copy head"));
-    }
+    if (parameters.find(name) != nullptr) continue;
+    log::warn(
+        str(file.path().string(), ": tensor ", name, " is left out: this model has no copy head"));
   }
   parameters.round_values();
 }
 
 bool is_copy_head(const std::string& name) {
   return name.starts_with("cp_head.") || name.starts_with("copy_token.");
+}
+
+bool has_copy_head(const SafetensorsFile& file) {
+  return std::ranges::any_of(file.entries(),
+                             [](const auto& entry) { return is_copy_head(entry.first); });
+}
+
+// Of a copy head that is on both sides nothing may be missing.
+void check_initial_fit(const SafetensorsFile& file, const ModelConfig& config) {
+  const bool on_both_sides = has_copy_head(file) && config.head == HeadKind::kCplm;
+  check_fit(file, shapes_of(config),
+            [&](const std::string& name) { return is_copy_head(name) && !on_both_sides; });
 }
 
 std::string saved_config(const std::string& state, const fs::path& origin) {
@@ -82,26 +116,25 @@ SavedModel find_saved_model(const fs::path& path) {
 
 void load_model(const fs::path& folder, ParameterStore& parameters, const Progress& progress) {
   CheckpointReader reader(folder, Verify::kHashes, progress);
-  read_parameters(
-      reader.model(), folder / "model.safetensors", parameters,
-      [](const std::string&) { return false; }, progress);
+  Shapes shapes;
+  for (const Parameter& p : parameters.all()) shapes[p.name] = p.master.sizes().vec();
+  check_fit(reader.model(), shapes, [](const std::string&) { return false; });
+  read_parameters(reader.model(), parameters, progress);
 }
 
 void load_weights(const fs::path& checkpoint, const ModelConfig& config, ParameterStore& parameters,
                   const Progress& progress) {
   const fs::path folder = resolve_checkpoint(checkpoint);
   CheckpointReader reader(folder, Verify::kHashes, progress);
-  const auto& entries = reader.model().entries();
-  const bool has_copy_head = std::any_of(
-      entries.begin(), entries.end(), [](const auto& entry) { return is_copy_head(entry.first); });
-  // Of a copy head that is on both sides nothing may be missing.
-  const bool on_both_sides = has_copy_head && config.head == HeadKind::kCplm;
-  read_parameters(
-      reader.model(), folder / "model.safetensors", parameters,
-      [&](const std::string& name) { return is_copy_head(name) && !on_both_sides; }, progress);
-  log::info(
-      str("weights from ", folder.string(),
-          config.head == HeadKind::kCplm && !has_copy_head ? ", under a fresh copy head" : ""));
+  check_initial_fit(reader.model(), config);
+  read_parameters(reader.model(), parameters, progress);
+  const bool is_fresh = config.head == HeadKind::kCplm && !has_copy_head(reader.model());
+  log::info(str("weights from ", folder.string(), is_fresh ? ", under a fresh copy head" : ""));
+}
+
+void check_weights(const fs::path& checkpoint, const ModelConfig& config) {
+  CheckpointReader reader(resolve_checkpoint(checkpoint), Verify::kSizes);
+  check_initial_fit(reader.model(), config);
 }
 
 }  // namespace cplm

@@ -71,6 +71,17 @@ int64_t common_context(int64_t asked, const std::vector<Subject>& subjects) {
   return first.config.data.sequence_length;
 }
 
+void check_one_vocabulary(const std::vector<Subject>& subjects) {
+  const Subject& first = subjects.front();
+  for (const Subject& subject : subjects) {
+    if (subject.config.model.vocab_size == first.config.model.vocab_size) continue;
+    throw Error(str("expected models of one vocabulary; ", first.path, " has ",
+                    first.config.model.vocab_size, " tokens and ", subject.path, " has ",
+                    subject.config.model.vocab_size, "; measure them apart"),
+                ExitCode::kBadConfig);
+  }
+}
+
 Json subject_header(const Subject& subject) {
   const ModelConfig& model = subject.config.model;
   Json header = {{"name", subject.name},

@@ -13,6 +13,9 @@ namespace cplm {
 // The context asked for, or (0) that of the subjects' training, when they have one. Error(
 // kBadConfig) when they differ.
 int64_t common_context(int64_t asked, const std::vector<Subject>& subjects);
+// Ids mean the same to all of them, as far as sizes tell. Error(kBadConfig) naming the two that
+// differ.
+void check_one_vocabulary(const std::vector<Subject>& subjects);
 
 // Whole numbers as "64,1k,2k" (k: 1,024), ascending and each once. For CLI11 the text's problem, ""
 // where it has none.

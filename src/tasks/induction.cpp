@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cplm/base.h"
+#include "cplm/copy_modes.h"
 #include "runs/json_number.h"
 #include "tasks/arguments.h"
 #include "tasks/induction_measure.h"
@@ -100,13 +101,7 @@ std::vector<int64_t> Induction::chosen_lengths(const std::vector<Subject>& subje
 
 Induction::Plan Induction::plan(const std::vector<Subject>& subjects) const {
   const Subject& first = subjects.front();
-  for (const Subject& subject : subjects) {
-    if (subject.config.model.vocab_size == first.config.model.vocab_size) continue;
-    throw Error(str("induction: expected models of one vocabulary; ", first.path, " has ",
-                    first.config.model.vocab_size, " tokens and ", subject.path, " has ",
-                    subject.config.model.vocab_size),
-                ExitCode::kBadConfig);
-  }
+  check_one_vocabulary(subjects);
   Plan plan;
   plan.lengths = chosen_lengths(subjects);
   plan.score_length =
@@ -138,16 +133,15 @@ Json Induction::losses(LanguageModel& model, const Plan& plan, int64_t repeat) c
                  [&](const ModelInput& input, int64_t) {
                    const CopyLosses part = copy_losses(model, input, repeat);
                    total.first_copy += part.first_copy;
-                   total.natural += part.natural;
-                   total.no_copy += part.no_copy;
-                   total.force_copy += part.force_copy;
+                   for (size_t mode = 0; mode < kCopyModes.size(); ++mode) {
+                     total.second_copy[mode] += part.second_copy[mode];
+                   }
                  });
   const auto first = static_cast<double>(sequences_ * repeat);
   const auto second = static_cast<double>(sequences_ * (repeat - 1));
-  Json second_copy = {{"natural", json_number(total.natural / second)}};
-  if (model.config().head == HeadKind::kCplm) {
-    second_copy["no_copy"] = json_number(total.no_copy / second);
-    second_copy["force_copy"] = json_number(total.force_copy / second);
+  Json second_copy;
+  for (const auto& [name, mode] : copy_modes_of(model.config().head)) {
+    second_copy[name] = json_number(total.second_copy[static_cast<size_t>(mode)] / second);
   }
   return {{"length", repeat},
           {"first_copy", json_number(total.first_copy / first)},

@@ -57,8 +57,9 @@ CopyLosses copy_losses(LanguageModel& model, const ModelInput& input, int64_t re
   const auto second = [&](const at::Tensor& log_prob) {
     return log_prob.defined() ? loss(log_prob, repeat + 1, repeat - 1) : 0;
   };
-  return {loss(scores.log_prob, 0, repeat), second(scores.log_prob),
-          second(scores.log_prob_no_copy), second(scores.log_prob_force_copy)};
+  return {loss(scores.log_prob, 0, repeat),
+          {second(scores.log_prob), second(scores.log_prob_no_copy),
+           second(scores.log_prob_force_copy)}};
 }
 
 InductionScores induction_scores(LanguageModel& model, const ModelInput& input, int64_t repeat) {

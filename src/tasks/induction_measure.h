@@ -4,8 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <vector>
 
+#include "cplm/copy_modes.h"
 #include "cplm/model.h"
 
 namespace cplm {
@@ -21,8 +23,8 @@ struct RepeatedSequences {
 
 // Sums of -log P over the sequences of a batch.
 struct CopyLosses {
-  double first_copy = 0;                            // its T symbols
-  double natural = 0, no_copy = 0, force_copy = 0;  // the second copy but for its first symbol
+  double first_copy = 0;                                   // its T symbols
+  std::array<double, kCopyModes.size()> second_copy = {};  // but for its first symbol; by CopyMode
 };
 CopyLosses copy_losses(LanguageModel& model, const ModelInput& input, int64_t repeat);
 

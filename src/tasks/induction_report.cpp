@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cplm/base.h"
+#include "cplm/copy_modes.h"
 #include "runs/json_number.h"
 #include "tasks/result_table.h"
 
@@ -48,7 +49,6 @@ ResultTable::Cell cell(const Json& object, const char* key) {
   return read_json_number(object[key]);
 }
 
-constexpr const char* kModes[] = {"natural", "no_copy", "force_copy"};
 constexpr const char* kCopyHead[] = {"score", "score_without_sink", "copy_gate", "sink_mass"};
 
 std::string tables(const Json& all) {
@@ -74,7 +74,9 @@ std::string tables(const Json& all) {
     for (const Json& loss : subject["losses"]) {
       std::vector<ResultTable::Cell> row = {name, loss["length"].get<int64_t>(),
                                             cell(loss, "first_copy")};
-      for (const char* mode : kModes) row.push_back(cell(loss["second_copy"], mode));
+      for (const NamedCopyMode& mode : kCopyModes) {
+        row.push_back(cell(loss["second_copy"], mode.name));
+      }
       losses.add_row(row);
     }
     const Json& scores = subject["scores"];

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cplm/base.h"
+#include "cplm/copy_modes.h"
 #include "runs/json_number.h"
 #include "runs/paired_difference.h"
 #include "tasks/arguments.h"
@@ -28,12 +29,8 @@ class Perplexity : public Task {
   UnitArguments arguments_;
 };
 
-struct ModeColumn {
-  const char* name;
-  Sum sum;
-};
-constexpr ModeColumn kModes[] = {
-    {"natural", kLoss}, {"no_copy", kLossNoCopy}, {"force_copy", kLossForceCopy}};
+// In the order of CopyMode.
+constexpr Sum kLosses[] = {kLoss, kLossNoCopy, kLossForceCopy};
 
 Json mode_json(double loss_sum, double counted, const std::optional<int64_t>& bytes) {
   const double loss = loss_sum / counted;
@@ -50,10 +47,8 @@ Json subject_json(const Subject& subject, const UnitSums& sums, const UnitSums& 
   const double counted = total[kCounted];
   Json found = subject_header(subject);
   const bool copies = subject.config.model.head == HeadKind::kCplm;
-  for (const ModeColumn& mode : kModes) {
-    if (copies || mode.sum == kLoss) {
-      found["modes"][mode.name] = mode_json(total[mode.sum], counted, bytes);
-    }
+  for (const auto& [name, mode] : copy_modes_of(subject.config.model.head)) {
+    found["modes"][name] = mode_json(total[kLosses[static_cast<size_t>(mode)]], counted, bytes);
   }
   if (copies) {
     found["copy_gate"] = total[kCopyGate] / counted;

@@ -3,9 +3,9 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "cplm/base.h"
+#include "cplm/copy_modes.h"
 #include "cplm/decode.h"
 #include "data/synthetic_sample.h"
 #include "generate/sampler.h"
@@ -17,18 +17,6 @@ namespace cplm {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 23;
-
-struct ModeName {
-  const char* name;
-  CopyMode mode;
-};
-constexpr ModeName kModes[] = {{"natural", CopyMode::kNatural},
-                               {"no_copy", CopyMode::kNoCopy},
-                               {"force_copy", CopyMode::kForceCopy}};
-// In the modes that a subject has.
-std::span<const ModeName> modes_of(const Subject& subject) {
-  return {kModes, subject.config.model.head == HeadKind::kCplm ? std::size(kModes) : size_t{1}};
-}
 
 struct Question {
   std::vector<int64_t> ids;
@@ -125,7 +113,7 @@ std::vector<int64_t> Recall::count_correct(const Subject& subject, LanguageModel
     tokens.push_back({static_cast<int64_t>(i), questions[i].ids, 1, false});
   }
   decoder.reserve(static_cast<int64_t>(questions.front().ids.size()));
-  const std::span<const ModeName> modes = modes_of(subject);
+  const auto modes = copy_modes_of(subject.config.model.head);
   std::vector<int64_t> correct(modes.size());
   for (const NextTokens& next : decoder.advance(tokens)) {
     for (size_t m = 0; m < modes.size(); ++m) {
@@ -142,7 +130,7 @@ std::vector<int64_t> Recall::count_correct(const Subject& subject, LanguageModel
 
 Json Recall::measure(const Subject& subject, LanguageModel& model, int64_t distance) const {
   const SampleMaker maker = this->maker(subject, distance);
-  const std::span<const ModeName> modes = modes_of(subject);
+  const auto modes = copy_modes_of(subject.config.model.head);
   std::vector<int64_t> correct(modes.size());
   const int64_t length = maker.options().sequence_length;
   const int64_t batch = std::max<int64_t>(1, batch_tokens_ / length);

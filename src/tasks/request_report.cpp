@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cplm/copy_modes.h"
 #include "runs/json_number.h"
 #include "runs/paired_difference.h"
 #include "tasks/arguments.h"

@@ -95,11 +95,6 @@ std::vector<size_t> order_of(const std::vector<TokenRequest>& requests) {
 
 }  // namespace
 
-const char* name_of(CopyMode mode) {
-  if (mode == CopyMode::kNoCopy) return "no_copy";
-  return mode == CopyMode::kForceCopy ? "force_copy" : "natural";
-}
-
 std::vector<CopyMode> modes_of(const Subject& subject, const std::vector<CopyMode>& asked) {
   return subject.config.model.head == HeadKind::kCplm ? asked
                                                       : std::vector<CopyMode>{CopyMode::kNatural};

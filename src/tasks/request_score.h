@@ -20,7 +20,6 @@ using RequestScores = std::vector<std::vector<RequestScore>>;
 
 // The modes of `asked` that the model has: a vanilla one has natural alone.
 std::vector<CopyMode> modes_of(const Subject& subject, const std::vector<CopyMode>& asked);
-const char* name_of(CopyMode mode);
 
 // Longest first, `batch` at once, in pieces of some batches.
 RequestScores score_requests(const Subject& subject, const std::vector<TokenRequest>& requests,

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cplm/base.h"
+#include "cplm/copy_modes.h"
 #include "tasks/arguments.h"
 #include "tasks/request_report.h"
 #include "tasks/task_list.h"
@@ -33,7 +34,7 @@ class Requests : public Task {
 void Requests::add_arguments(CLI::App& command) {
   command.add_option("--requests", paths_, "Files of requests, one JSON object a line")->required();
   command.add_option("--mode", modes_, "natural, no_copy, force_copy; any number of them")
-      ->check(CLI::IsMember({"natural", "no_copy", "force_copy"}))
+      ->check(CLI::IsMember(copy_mode_names()))
       ->capture_default_str();
   command
       .add_option("--context", context_,
@@ -49,8 +50,8 @@ void Requests::add_arguments(CLI::App& command) {
 std::vector<CopyMode> Requests::modes() const {
   const std::set<std::string> asked(modes_.begin(), modes_.end());
   std::vector<CopyMode> modes;
-  for (const CopyMode mode : {CopyMode::kNatural, CopyMode::kNoCopy, CopyMode::kForceCopy}) {
-    if (asked.count(name_of(mode)) > 0) modes.push_back(mode);
+  for (const auto& [name, mode] : kCopyModes) {
+    if (asked.count(name) > 0) modes.push_back(mode);
   }
   return modes;
 }

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "cplm/base.h"
+#include "cplm/copy_modes.h"
 #include "cplm/eval.h"
 #include "cplm/generate.h"
 #include "runs/json_number.h"
@@ -21,14 +22,6 @@ namespace cplm {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Mode {
-  const char* name;
-  CopyMode mode;
-};
-constexpr Mode kModes[] = {{"natural", CopyMode::kNatural},
-                           {"no_copy", CopyMode::kNoCopy},
-                           {"force_copy", CopyMode::kForceCopy}};
 
 // Samples as `cplm data make spamlang` makes them: window j is [eos] v v ... v [eos].
 struct Split {
@@ -127,16 +120,16 @@ TokenBatch Spamlang::read(const Split& split, int64_t begin, int64_t end) const 
 // Share of the places from 2 on whose symbol is the likeliest token, by mode.
 Json Spamlang::accuracy(LanguageModel& model, const Split& split, bool document_mask) const {
   const int64_t samples = num_samples(split), context = split.windows->sequence_length();
-  const bool copies = model.config().head == HeadKind::kCplm;
-  int64_t right[std::size(kModes)] = {};
+  const auto modes = copy_modes_of(model.config().head);
+  std::vector<int64_t> right(modes.size());
   for (int64_t begin = 0; begin < samples; begin += batch_) {
     const TokenBatch batch = read(split, begin, std::min(samples, begin + batch_));
     const ModelInput input =
         model_input(batch, 0, batch.rows, document_mask, model.options().tensor.device());
     const at::Tensor h = model.hidden(input);
     for (int64_t row = 0; row < batch.rows; ++row) {
-      for (size_t i = 0; i < (copies ? std::size(kModes) : 1); ++i) {
-        const at::Tensor p = model.distribution(h, input, row, 1, context - 1, kModes[i].mode);
+      for (size_t i = 0; i < modes.size(); ++i) {
+        const at::Tensor p = model.distribution(h, input, row, 1, context - 1, modes[i].mode);
         const at::Tensor symbols = input.ids.select(0, row).slice(0, 2, context);
         right[i] += at::argmax(p, 1).eq(symbols).sum().item<int64_t>();
       }
@@ -144,8 +137,8 @@ Json Spamlang::accuracy(LanguageModel& model, const Split& split, bool document_
   }
   Json found;
   const auto places = static_cast<double>(samples * (context - 2));
-  for (size_t i = 0; i < (copies ? std::size(kModes) : 1); ++i) {
-    found[kModes[i].name] = static_cast<double>(right[i]) / places;
+  for (size_t i = 0; i < modes.size(); ++i) {
+    found[modes[i].name] = static_cast<double>(right[i]) / places;
   }
   return found;
 }
@@ -206,7 +199,7 @@ TaskResult report(const Json& all) {
     for (const auto& [name, split] : subject["splits"].items()) {
       std::vector<ResultTable::Cell> row = {subject["name"].get<std::string>(), name,
                                             split["samples"].get<int64_t>()};
-      for (const Mode& mode : kModes) {
+      for (const NamedCopyMode& mode : kCopyModes) {
         row.push_back(split["accuracy"].contains(mode.name)
                           ? ResultTable::Cell(split["accuracy"][mode.name].get<double>())
                           : ResultTable::Cell());
