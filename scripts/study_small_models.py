@@ -19,7 +19,7 @@ def run(given, program: Path) -> None:
     from studies.study import Study
 
     study = Study("study", given.out, {"data": str(given.data)}, program)
-    plan = make_plan(given.out, given.data)
+    plan = make_plan(given.out, given.data, given.device)
     runner = StepRunner(given.out / "steps", program, given.jobs, study.say)
     runner.run(plan.steps)
     write_results(study, plan, runner.seconds(plan.steps))
@@ -29,6 +29,9 @@ def main(command_line: list[str] | None = None) -> int:
     parser = make_parser(__doc__, "runs/study", overrides=False)
     parser.add_argument(
         "--data", type=Path, default=Path("data/quickstart"), help="the quickstart's folder (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="of the program (default: %(default)s)"
     )
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="steps at once, each on one thread (default: the cores)"

@@ -139,13 +139,13 @@ def _add_evaluations(plan: Plan) -> None:
     plan.evaluate("gradient", "gradient", pair("full"))
 
 
-def make_plan(out: Path, data: Path) -> Plan:
+def make_plan(out: Path, data: Path, device: str) -> Plan:
     plan = Plan(out, data)
     _add_pairs(plan)
     _add_bytes(plan, f"{data}/text/*.txt")
     _add_windows(plan)
     _add_cuts(plan)
     _add_induction(plan)
-    plan.add("retrieval", ROOT / "scripts/retrieval")
+    plan.add("retrieval", ROOT / "scripts/retrieval", f"--{device}")
     _add_evaluations(plan)
     return plan

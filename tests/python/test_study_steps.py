@@ -110,7 +110,7 @@ def test_another_command_under_the_same_name_is_refused(tmp_path):
 
 
 def test_every_step_of_the_study_waits_for_steps_that_exist(tmp_path):
-    steps = make_plan(tmp_path, tmp_path / "data").steps
+    steps = make_plan(tmp_path, tmp_path / "data", "cpu").steps
     names = [step.name for step in steps]
     assert len(set(names)) == len(names)
     for place, step in enumerate(steps):
@@ -122,7 +122,7 @@ def test_every_step_of_the_study_waits_for_steps_that_exist(tmp_path):
 @pytest.mark.skipif(not BINARY.exists(), reason="needs the program, built")
 def test_every_training_of_the_study_has_a_config_that_loads(tmp_path):
     """`cplm check` without shards: a wrong key, or a value that another one forbids, fails."""
-    trainings = [step for step in make_plan(tmp_path, tmp_path / "data").steps if step.command[1:2] == ("train",)]
+    trainings = [step for step in make_plan(tmp_path, tmp_path / "data", "cpu").steps if step.command[1:2] == ("train",)]
     assert len(trainings) > 20
     for step in trainings:
         checked = subprocess.run(
