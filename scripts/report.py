@@ -35,6 +35,9 @@ TITLES = {
 AUTHORS = [
     ("compare", "Tokens to reach the vanilla model's final loss, before the cooldown",
      "1.2 times fewer at 1.7B full and hybrid, 1.5 sliding; 1.25 to 1.5 at 360M; 1.5 to 1.8 at 135M"),
+    ("compare", "Training throughput", "3 % lower at 1.7B"),
+    ("compare", "Share of the gain that is left when the copy head sends the backbone no gradient", "about a quarter"),
+    ("compare", "Gain of byte-level models, whose vocabulary is smaller than D", "none"),
     ("perplexity", "Perplexity on FinePDFs", "0.5 to 1.5 lower at 1.7B"),
     ("long-context", "Perplexity at 16k tokens, four times the training length",
      "6.4 to 7.0 against 9.6 to 11.3, or divergence"),
@@ -57,7 +60,7 @@ pre { overflow-x: auto; background: #f5f5f5; padding: .75rem 1rem; font-size: .8
 img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .95rem; } td, th { text-align: left; padding: .25rem .75rem
        .25rem 0; border-bottom: 1px solid #ddd; vertical-align: top; }
-nav a { margin-right: 1rem; } .authors { border-left: 3px solid #0072b2; padding-left: .75rem; }
+nav a { margin-right: 1rem; } .strangers { border-left: 3px solid #d55e00; padding-left: .75rem; } .authors { border-left: 3px solid #0072b2; padding-left: .75rem; }
 """
 
 
@@ -141,11 +144,27 @@ def arms_table(comparison):
     return f"<table><tr>{cells(head, 'th')}</tr>\n{body}</table>\n" + (f"<ul>{notes}</ul>" if notes else "")
 
 
-def section(folder, name, results):
+def strangers_line(results, comparison):
+    """What lies in the folder from before may be of other models."""
+    names = {run["name"] for run in comparison["runs"]}
+    folders = {os.path.normpath(run["dir"]) for run in comparison["runs"]}
+    strangers = [
+        subject["name"]
+        for subject in results.get("subjects", [])
+        if subject["name"] not in names and os.path.normpath(subject["path"]) not in folders
+    ]
+    if not strangers:
+        return ""
+    listed = html.escape(", ".join(strangers))
+    return f'<p class="strangers">Of other models than the runs above: {listed}.</p>\n'
+
+
+def section(folder, name, results, comparison):
     title = "Training" if name == "compare" else TITLES.get(name, name)
     body = arms_table(results) if name == "compare" else table_text(folder, name)
     return (
         f'<section id="{name}"><h2>{html.escape(title)}</h2>\n{authors_line(name)}\n'
+        f"{strangers_line(results, comparison)}"
         f"{pictures(folder, name)}\n{body}</section>"
     )
 
@@ -157,7 +176,7 @@ def page(folder):
     links = " ".join(
         f'<a href="#{name}">{html.escape(TITLES.get(name, "Training"))}</a>' for name in found
     )
-    sections = "\n".join(section(folder, name, results) for name, results in found.items())
+    sections = "\n".join(section(folder, name, results, found["compare"]) for name, results in found.items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>{STYLE}</style></head>

@@ -5,6 +5,7 @@ hybrid, vanilla and Copy-Paste, evaluates them, and writes what they found as JS
 scripts/study sets up, builds and prepares the text first, and then runs this.
 """
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -13,12 +14,17 @@ from studies.command import make_parser, run_study
 
 
 def run(given, program: Path) -> None:
-    from studies.small_models import make_plan
+    from studies.small_models import config_files, make_plan
     from studies.small_models_results import write_results
+    from studies.errors import StudyError
     from studies.steps import StepRunner
     from studies.study import Study
 
-    study = Study("study", given.out, {"data": str(given.data)}, program)
+    manifest = given.data / "manifest.json"
+    if not manifest.is_file():
+        raise StudyError(f"--data {given.data}: holds no manifest.json; scripts/quickstart prepares it", 2)
+    data = {"data": str(given.data), "data_sha256": hashlib.sha256(manifest.read_bytes()).hexdigest()}
+    study = Study("study", given.out, {**data, "device": given.device}, program, config_files())
     plan = make_plan(given.out, given.data, given.device)
     runner = StepRunner(given.out / "steps", program, given.jobs, study.say)
     runner.run(plan.steps)

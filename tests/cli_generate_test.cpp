@@ -266,7 +266,7 @@ TEST_F(CliGenerate, YarnStretchesFullLayers) {
                       "model.rope_scaling={rope_type: yarn, factor: 8.0, "
                       "original_max_position_embeddings: 12}"}));
   expect_error(generate("vanilla", {"--prompt", "a", "--yarn", "4"}), ExitCode::kBadConfig,
-               "this model has none");
+               "--yarn: stretches full-attention layers, and there are none");
 }
 
 }  // namespace

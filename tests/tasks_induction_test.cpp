@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "cplm/base.h"
 #include "cplm/model_view.h"
+#include "cplm/tasks.h"
 #include "ops/attention_stripe.h"
 #include "support/models.h"
+#include "support/temp_dir.h"
 #include "tasks/induction_measure.h"
 
 namespace cplm::test {
@@ -165,6 +168,36 @@ TEST(InductionScores, OfTheCopyHeadAreItsOwnWeights) {
   EXPECT_NEAR(scores.copy_gate, gate / queries, 1e-12);
   ASSERT_EQ(scores.layers.size(), 2U);
   for (const std::vector<double>& layer : scores.layers) EXPECT_EQ(layer.size(), 2U);
+}
+
+// Its pieces can be read again, and no head that is no number is the best one.
+TEST(InductionTask, AModelWithoutNumbersIsToldAsSuch) {
+  const TempDir dir;
+  const std::shared_ptr<LanguageModel> model = make_model(tiny_config(HeadKind::kCplm));
+  Subject subject;
+  subject.name = "broken";
+  subject.path = "runs/broken";
+  subject.config.model = model->config();
+  subject.config.data.sequence_length = 24;
+  subject.identity = [] { return "weights"; };
+  subject.open = [model] { return model; };
+  const at::Tensor query =
+      model->parameters().find("model.layers.1.self_attn.q_proj.weight")->master;
+  query[0][0].fill_(std::nan(""));
+  model->parameters().round_values();
+  std::string first;
+  for (const bool again : {false, true}) {
+    TaskRun run(dir.path(), "induction");
+    const TaskResult result =
+        parse_task("induction --lengths 4 --sequences 2 --first-symbol 1")->run({subject}, run);
+    const auto told = nlohmann::json::parse(result.json)["subjects"][0]["scores"];
+    EXPECT_EQ(told["layers"][1][0], "nan");
+    EXPECT_EQ(told["best"]["layer"], 0);
+    if (again) {
+      EXPECT_EQ(result.json, first);
+    }
+    first = result.json;
+  }
 }
 
 }  // namespace

@@ -207,7 +207,9 @@ TEST_F(Requests, ChoosesByLogProbAByteAndACharacter) {
   EXPECT_EQ(chosen_by(view, Norm::kNone), 0) << "the first of equals";
   const double infinity = std::numeric_limits<double>::infinity();
   scores = {{-infinity, false}, {-infinity, false}, {-infinity, false}};
-  EXPECT_EQ(chosen_by(view, Norm::kNone), 0);
+  EXPECT_EQ(chosen_by(view, Norm::kNone), -1) << "nothing is chosen, also when gold is 0";
+  scores[1].log_prob = -3;
+  EXPECT_EQ(chosen_by(view, Norm::kNone), 1);
   scores[1].log_prob = std::nan("");
   EXPECT_EQ(chosen_by(view, Norm::kNone), -1);
 }

@@ -99,6 +99,39 @@ TEST(TaskRun, ForgetsItsOwnPiecesAlone) {
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "task.pieces.jsonl"));
 }
 
+TEST(TaskRun, KeepsThePiecesOfAReportThatAskedForMore) {
+  const TempDir dir;
+  Maker maker;
+  const Subject subject = subject_named("a", "weights");
+  {
+    TaskRun killed(dir.path(), "task");
+    killed.begin("options", 3);
+    killed.piece(subject, "short", maker.function());
+    killed.piece(subject, "long", maker.function());
+  }
+  TaskRun run(dir.path(), "task");
+  run.begin("options", 1);
+  run.piece(subject, "short", maker.function());
+  run.forget();
+  run.begin("options", 2);
+  run.piece(subject, "long", maker.function());
+  EXPECT_EQ(maker.made, 2);
+  run.piece(subject, "short", maker.function());
+  EXPECT_EQ(maker.made, 3) << "forgotten with its report";
+}
+
+TEST(TaskKinds, HelpIsOfTheTaskAlone) {
+  for (const TaskKind& kind : task_kinds()) {
+    const std::string notes = kind.notes;
+    EXPECT_THAT(notes, HasSubstr(str("cplm eval ", kind.name, " ")));
+    EXPECT_THAT(notes, testing::Not(HasSubstr("constexpr")));
+    for (const TaskKind& other : task_kinds()) {
+      if (&other == &kind) continue;
+      EXPECT_THAT(notes, testing::Not(HasSubstr(str("cplm eval ", other.name, " ")))) << kind.name;
+    }
+  }
+}
+
 TEST(TaskRun, OneProcessAtATime) {
   const TempDir dir;
   const TaskRun first(dir.path(), "task");

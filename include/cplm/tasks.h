@@ -55,7 +55,7 @@ class TaskRun {
   // The value of a piece as kept, else of make(), which is kept before this returns. Numbers that
   // are not finite go through json_number().
   Json piece(const Subject& subject, const std::string& name, const std::function<Json()>& make);
-  // The report is written: forgets this measurement's pieces, and the file when nothing is left.
+  // The report is written: forgets the pieces that it used, and the file when nothing is left.
   void forget();
   // Called between pieces (a peer's watch of a training run, for instance).
   void set_heartbeat(std::function<void()> heartbeat) { heartbeat_ = std::move(heartbeat); }

@@ -4,6 +4,7 @@ measured, cache size by length.
 
 from pictures.style import GRID, new_figure, shown_label, style_of
 
+PARTS = {"keys_and_values": "keys and values", "states": "recurrent states", "copy_keys": "copy keys"}
 
 
 def shown_bytes(size):
@@ -14,16 +15,26 @@ def shown_bytes(size):
 
 
 def arm_of(subject):
-    """Models that differ in nothing but the window."""
+    """As the legend names it."""
     backbone = subject["backbone"] or "own layers"
     return f"{backbone} {'CPLM' if subject['head'] == 'cplm' else 'vanilla'}"
 
 
 def by_arm(subjects):
+    """(label, subjects): models that differ in nothing but the window are joined; of equal windows the next
+    begins another arm."""
     arms = {}
     for subject in subjects:
-        arms.setdefault(arm_of(subject), []).append(subject)
-    return arms
+        same = (arm_of(subject), len(subject["layers"]), subject["hidden_size"], subject["seed"])
+        window = subject["rows"][-1]["window"]
+        turn = 0
+        while window in {s["rows"][-1]["window"] for s in arms.get((*same, turn), [])}:
+            turn += 1
+        arms.setdefault((*same, turn), []).append(subject)
+    labels = [arm_of(subjects[0]) for subjects in arms.values()]
+    for label, subjects in zip(labels, arms.values()):
+        alone = labels.count(label) == 1
+        yield label if alone else f"{label}, {shown_label(subjects[0]['name'])}", subjects
 
 
 def set_size_ticks(axis, sizes):
@@ -39,7 +50,7 @@ def set_size_ticks(axis, sizes):
 def draw_frontier(results, figure, axes):
     length = results["subjects"][0]["rows"][-1]["length"]
     sizes = []
-    for index, (arm, subjects) in enumerate(by_arm(results["subjects"]).items()):
+    for index, (arm, subjects) in enumerate(by_arm(results["subjects"])):
         points = sorted(
             (subject["rows"][-1]["cache"], float(subject["perplexity"]), subject["rows"][-1]["window"])
             for subject in subjects
@@ -61,7 +72,7 @@ def draw_frontier(results, figure, axes):
     axes.set_xscale("log")
     axes.margins(x=0.1, y=0.15)
     set_size_ticks(axes.xaxis, sizes)
-    axes.set_xlabel(f"keys and values in the caches of {length:,} tokens (log scale)")
+    axes.set_xlabel(f"caches of {length:,} tokens (log scale)")
     axes.set_ylabel("perplexity")
     data = results["data"]
     unit = "documents" if data["unit"] == "document" else "windows"
@@ -98,7 +109,7 @@ def draw_lengths(results, figure, axes):
     axes.set_xticks([], minor=True)
     set_size_ticks(axes.yaxis, sizes)
     axes.set_xlabel("tokens of one sequence (log scale)")
-    axes.set_ylabel("keys and values in its caches (log scale)")
+    axes.set_ylabel("its caches (log scale)")
     number = results["bytes_per_number"]
     axes.set_title(f"{number} byte{'s' * (number != 1)} a number, ids apart", fontsize=10, loc="left")
 
@@ -112,14 +123,15 @@ def draw_one_length(results):
     lines = [line for subject in results["subjects"] for line in lines_of(subject)]
     figure, axes = new_figure(8, 1.4 + 0.5 * len(lines))
     for place, (_, [row]) in enumerate(lines):
-        parts = {"keys and values": row["cache"] - row["copy_keys"], "copy keys": row["copy_keys"]}
         begin = 0
-        for index, (label, size) in enumerate(parts.items()):
+        for index, (key, label) in enumerate(PARTS.items()):
+            if not any(other[key] for _, [other] in lines):
+                continue
             axes.barh(
-                place, size, 0.6, begin, color=style_of(2 * index)["color"], zorder=2,
-                hatch="//" if index else "", edgecolor="white", label=label if place == 0 else None,
+                place, row[key], 0.6, begin, color=style_of(index)["color"], zorder=2,
+                hatch=("", "..", "//")[index], edgecolor="white", label=label if place == 0 else None,
             )
-            begin += size
+            begin += row[key]
         axes.annotate(
             f"{shown_bytes(row['cache'])}, {shown_share(row['of_full_vanilla'])} of full",
             (begin, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9,
@@ -135,7 +147,7 @@ def draw_one_length(results):
         f"caches of {lines[0][1][0]['length']:,} tokens, {number} byte{'s' * (number != 1)} a number, ids "
         "apart", fontsize=10, loc="left",
     )
-    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=10)
     return figure
 
 

@@ -24,7 +24,7 @@ def draw_map(axes, results, subject):
     axes.set_yticks(range(len(depths)), [f"{depth} %" for depth in depths])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_xlabel("tokens of the prompt")
+    axes.set_xlabel("tokens of prompt and answer")
     mean = subject["mean_accuracy"] * 100
     axes.set_title(f"{shown_label(subject['name'])}: mean {mean:.1f} %", fontsize=11, loc="left")
     return image

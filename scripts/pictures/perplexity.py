@@ -16,9 +16,14 @@ def draw(results):
     for row, subject in enumerate(subjects):
         for index, (mode, label) in enumerate(MODES.items()):
             perplexity = float(subject["modes"].get(mode, {}).get("perplexity", math.nan))
+            style = style_of(index)
+            if math.isinf(perplexity):
+                axes.annotate(
+                    f"{label}: infinite", (1, row), xycoords=("axes fraction", "data"), xytext=(-4, -12),
+                    textcoords="offset points", ha="right", fontsize=9, color=style["color"],
+                )
             if not math.isfinite(perplexity):
                 continue
-            style = style_of(index)
             axes.plot(
                 perplexity, row, linestyle="none", marker=style["marker"], color=style["color"],
                 markersize=8, zorder=3, label=None if mode in shown_modes else label,

@@ -32,7 +32,8 @@ def mark_windows(axes, subjects):
         marks[window] = f"window {window:,}"
         if all(kind == "sliding_attention" for kind in subject["layers"]):
             layers = len(subject["layers"])
-            marks[layers * (window - 1)] = f"reach of {layers} layers"
+            if layers > 1:  # the answer is written at the key before it
+                marks[layers * (window - 1) + 1] = f"reach of {layers} layers"
     for place, text in marks.items():
         axes.axvline(place, color="#808080", linewidth=1, linestyle=(0, (2, 2)), zorder=1)
         axes.annotate(

@@ -44,7 +44,8 @@ def _measure(study: Study, given, name: str, vocab_size: int, length: int) -> di
             "model.head": head,
         }
         runs.append(study.train(f"{name}-{head}", given.config, overrides))
-    told = study.evaluate("perplexity", name, *runs, "--sequences", given.sequences)
+    threads = dict(given.overrides).get("train.threads", 0)
+    told = study.evaluate("perplexity", name, *runs, "--sequences", given.sequences, "--threads", threads)
     vanilla, cplm = told["subjects"]
     # From nats a token to bits a byte of the text that the targets stand for.
     scale = told["data"]["counted_tokens"] / told["data"]["bytes"] / math.log(2)
@@ -97,7 +98,7 @@ def run(given, program: Path) -> None:
         "sequences": given.sequences, "seed": given.seed, "set": given.overrides,
     }  # fmt: skip
     check_config_file(given.config)
-    study = Study("bytes", given.out, settings, program)
+    study = Study("bytes", given.out, settings, program, (given.config,))
     levels = [_measure(study, given, "bytes", BYTES, given.byte_length)]
     if given.tokens > 0:
         levels.append(_measure(study, given, "tokens", given.tokens, given.token_length))

@@ -27,6 +27,13 @@ class Program:
     def __init__(self, path: Path, log: Path):
         self._path, self._log = path, log
 
+    def version(self) -> str:
+        try:
+            found = subprocess.run([self._path, "--version"], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise StudyError(f"{self._path}: cannot be run: {error}", 2) from None
+        return found.stdout.strip()
+
     def run(self, *arguments: object) -> None:
         with open(self._log, "ab") as log:
             log.write(("\n$ cplm " + " ".join(map(str, arguments)) + "\n").encode())

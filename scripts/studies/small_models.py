@@ -24,6 +24,13 @@ INDUCTION_LENGTHS = (8, 16, 32, 63)
 QUARTERS = (0.05, 0.25, 0.5, 0.75, 1.0)  # of a run: where the page tells the gate
 
 
+def config_files() -> tuple[Path, ...]:
+    """Of all arms, those of scripts/retrieval too."""
+    return tuple(
+        ROOT / "configs" / f"{name}-{head}.yaml" for name in ("quickstart", "repeat", "recall", "needle") for head in HEADS
+    )
+
+
 def pair_name(backbone: str, head: str, seed: int = SEED) -> str:
     return f"{backbone}-{head}-{seed}"
 

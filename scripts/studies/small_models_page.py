@@ -16,6 +16,7 @@ def _difference(of: dict) -> str:
 
 
 def _shares(shares: list[float | None]) -> str:
+    """Of each seed's pair."""
     return ", ".join("not reached" if share is None else f"{100 * share:.0f} %" for share in shares)
 
 
@@ -31,7 +32,10 @@ PAIR_HEAD = ["vanilla", "CPLM", "difference (95 %)", "tokens to vanilla's loss b
 
 def _pairs(results: dict) -> str:
     rows = [[row["backbone"], str(row["seeds"]), *_pair_cells(row)] for row in results["pairs"]]
-    return _table(["backbone", "seeds", *PAIR_HEAD], rows)
+    return _table(["backbone", "seeds", *PAIR_HEAD], rows) + (
+        "\n\nLosses are means ± standard deviations over seeds. The interval of a difference is over validation "
+        "windows; the spread between seeds is not in it."
+    )
 
 
 def _windows(results: dict) -> str:

@@ -12,7 +12,6 @@ from studies.stop_gradient import fraction_kept
 from studies.study import Study, write_whole
 
 
-
 def _read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 

@@ -109,7 +109,7 @@ def run(given, program: Path) -> None:
         "widths": given.widths, "exponents": given.vocabularies, "steps": given.steps, "lr": given.lr,
         "length": given.length, "samples": given.samples, "embeddings": given.embeddings, "set": given.overrides,
     }  # fmt: skip
-    study = Study("spamlang", given.out, settings, program)
+    study = Study("spamlang", given.out, settings, program, (CONFIG,))
     cells = []
     for width in given.widths:
         for exponent in given.vocabularies:

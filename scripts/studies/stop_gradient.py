@@ -84,7 +84,7 @@ def draw(results: dict):
 def run(given, program: Path) -> None:
     settings = {"config": str(given.config), "seeds": given.seeds, "set": given.overrides}
     check_config_file(given.config)
-    study = Study("stop_gradient", given.out, settings, program)
+    study = Study("stop_gradient", given.out, settings, program, (given.config,))
     names = []
     for arm, overrides in ARMS.items():
         for seed in given.seeds:

@@ -5,8 +5,10 @@ OUT/settings.json · OUT/data/ · OUT/runs/ARM/ · OUT/evaluations/ · OUT/log.t
 """
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -25,8 +27,21 @@ def check_config_file(path: Path) -> None:
         raise StudyError(f"--config {path}: no such file", 2)
 
 
+def config_sha256(path: Path) -> str:
+    """Of a config and all that it includes, in the order of reading."""
+    digest = hashlib.sha256()
+    text = path.read_text(encoding="utf-8")
+    found = re.search(r"^include:([^#\n]*)", text, re.MULTILINE)
+    for name in re.findall(r"[^][,\s\"']+", found[1]) if found else []:
+        digest.update(config_sha256(path.parent / name).encode())
+    digest.update(text.encode())
+    return digest.hexdigest()
+
+
 class Study:
-    def __init__(self, name: str, out: Path, settings: dict, program: Path):
+    def __init__(self, name: str, out: Path, settings: dict, program: Path, configs: tuple[Path, ...] = ()):
+        """configs: what its arms are made of; another content is another setting, and another version of the
+        program too."""
         self.name, self.out = name, out
         try:
             (out / "evaluations").mkdir(parents=True, exist_ok=True)
@@ -37,8 +52,9 @@ class Study:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StudyError(f"--out {out}: another process works there") from None
-        self._keep_settings(settings)
         self._program = Program(program, out / "log.txt")
+        made_of = {"program": self._program.version(), "configs": {str(path): config_sha256(path) for path in configs}}
+        self._keep_settings({**settings, **made_of})
         self._begin = time.monotonic()
 
     def _keep_settings(self, settings: dict) -> None:

@@ -10,12 +10,11 @@
 namespace cplm {
 namespace {
 
+bool has_full_layers(const ModelConfig& model) {
+  return std::ranges::find(model.layer_types, LayerKind::kFull) != model.layer_types.end();
+}
+
 void stretch_positions(double factor, Config& config) {
-  const std::vector<LayerKind>& kinds = config.model.layer_types;
-  if (std::find(kinds.begin(), kinds.end(), LayerKind::kFull) == kinds.end()) {
-    throw Error("--yarn: stretches full-attention layers, and this model has none",
-                ExitCode::kBadConfig);
-  }
   RopeScalingConfig scaling;
   scaling.factor = factor;
   // Of a model that is stretched already, the context from before.
@@ -28,11 +27,16 @@ void stretch_positions(double factor, Config& config) {
 
 }  // namespace
 
+void check_yarn(const ModelArguments& a, const std::vector<ModelConfig>& models) {
+  if (a.yarn == 0 || std::ranges::any_of(models, has_full_layers)) return;
+  throw Error("--yarn: stretches full-attention layers, and there are none", ExitCode::kBadConfig);
+}
+
 SavedModel find_model(const std::string& checkpoint, const ModelArguments& a) {
   SavedModel saved = find_saved_model(expand_tilde(checkpoint));
   Config& config = saved.config;
   config = parse_config(dump_config(config), (saved.folder / "config").string(), a.overrides);
-  if (a.yarn != 0) stretch_positions(a.yarn, config);
+  if (a.yarn != 0 && has_full_layers(config.model)) stretch_positions(a.yarn, config);
   config.train.device = a.device == "cpu"    ? Device::kCpu
                         : a.device == "cuda" ? Device::kCuda
                                              : Device::kAuto;
@@ -58,6 +62,7 @@ std::unique_ptr<LanguageModel> load_found_model(const SavedModel& saved) {
 OpenModel open_model(const std::string& checkpoint, const ModelArguments& a) {
   prepare_process(a);
   OpenModel opened{find_model(checkpoint, a), nullptr};
+  check_yarn(a, {opened.saved.config.model});
   opened.model = load_found_model(opened.saved);
   return opened;
 }

@@ -19,8 +19,11 @@ struct ModelArguments {
 };
 void add_model_arguments(CLI::App& command, ModelArguments& arguments);
 
-// The model of a CHECKPOINT, its config as changed by the arguments.
+// The model of a CHECKPOINT, its config as changed by the arguments. --yarn changes only one that
+// has full layers.
 SavedModel find_model(const std::string& checkpoint, const ModelArguments& arguments);
+// Error(kBadConfig) where --yarn would change none of these.
+void check_yarn(const ModelArguments& arguments, const std::vector<ModelConfig>& models);
 std::unique_ptr<LanguageModel> load_found_model(const SavedModel& saved);
 // Threads and memory of the process.
 void prepare_process(const ModelArguments& arguments);

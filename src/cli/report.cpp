@@ -2,6 +2,8 @@
 // them (scripts/report.py).
 #include <c10/core/InferenceMode.h>
 
+#include <set>
+
 #include "base/python_script.h"
 #include "cli/commands.h"
 #include "cli/subjects.h"
@@ -35,7 +37,14 @@ void run(const Arguments& a) {
   c10::InferenceMode inference;
   prepare_process(a.model);
   std::vector<std::unique_ptr<Task>> tasks;
-  for (const std::string& line : a.tasks) tasks.push_back(parse_task(line));
+  std::set<std::string> names;
+  for (const std::string& line : a.tasks) {
+    tasks.push_back(parse_task(line));
+    if (names.insert(task_name(line)).second) continue;
+    throw Error(str("--task: ", task_name(line), " is given twice, and both would be ", a.out, "/",
+                    task_name(line), ".json; give one of them another --out by cplm eval"),
+                ExitCode::kBadConfig);
+  }
   CompareOptions compare;
   for (const std::string& path : a.runs) compare.runs.push_back(expand_tilde(path));
   compare.out = expand_tilde(a.out);

@@ -80,6 +80,9 @@ std::vector<Subject> subjects_of(const std::vector<std::string>& paths,
     subjects.push_back(config_alone ? config_subject(path, arguments)
                                     : subject_of(path, arguments));
   }
+  std::vector<ModelConfig> models;
+  for (const Subject& subject : subjects) models.push_back(subject.config.model);
+  check_yarn(arguments, models);
   make_names_differ(subjects);
   return subjects;
 }

@@ -91,6 +91,7 @@ Json subject_header(const Subject& subject) {
                  {"backbone", model.backbone.empty() ? Json(nullptr) : Json(model.backbone)},
                  {"layers", Json::array()},
                  {"sliding_window", nullptr},
+                 {"hidden_size", model.hidden_size},
                  {"sequence_length", subject.config.data.sequence_length},
                  {"seed", subject.config.run.seed}};
   bool slides = false;

@@ -44,7 +44,7 @@ class DocumentQuestions {
 // 7-digit numbers in repeated neutral sentences, one of them asked for; for text models.
 struct NumberQuestionOptions {
   int64_t documents = 4;
-  int64_t tokens = 1024;  // of all documents together, roughly
+  int64_t tokens = 1024;  // of a question with its documents and its answer, at most
   uint64_t seed = 42;
 };
 std::unique_ptr<DocumentQuestions> number_questions(Tokenizer tokenizer,

@@ -76,6 +76,7 @@ void Induction::add_arguments(CLI::App& command) {
   command.add_option("--seed", seed_, "Other sequences")
       ->check(seed_problem)
       ->capture_default_str();
+  command.get_option("--lengths")->excludes(command.get_option("--context"));
 }
 
 std::vector<int64_t> Induction::chosen_lengths(const std::vector<Subject>& subjects) const {
@@ -168,7 +169,12 @@ Json Induction::scores(LanguageModel& model, const Plan& plan) const {
                    add(total.copy_gate, part.copy_gate, count);
                    add(total.sink_mass, part.sink_mass, count);
                  });
-  Json found = {{"layers", total.layers}};
+  Json found = {{"layers", Json::array()}};
+  for (const std::vector<double>& layer : total.layers) {
+    Json heads = Json::array();
+    for (const double score : layer) heads.push_back(json_number(score));
+    found["layers"].push_back(heads);
+  }
   if (model.config().head == HeadKind::kCplm) {
     found["copy_head"] = {{"score", json_number(total.copy_alpha)},
                           {"score_without_sink", json_number(total.copy_pointer)},

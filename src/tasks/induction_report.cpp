@@ -30,7 +30,7 @@ void count_heads(Json& scores) {
       const double score = read_json_number(layers[layer][head]);
       ++heads;
       for (size_t i = 0; i < std::size(kThresholds); ++i) counts[i] += score >= kThresholds[i];
-      if (best.layer < 0 || score > best.score) {
+      if (std::isfinite(score) && (best.layer < 0 || score > best.score)) {
         best = {static_cast<int64_t>(layer), static_cast<int64_t>(head), score};
       }
     }
@@ -40,7 +40,7 @@ void count_heads(Json& scores) {
   for (size_t i = 0; i < std::size(kThresholds); ++i) {
     scores["heads_from"][format_double(kThresholds[i])] = counts[i];
   }
-  if (best.layer < 0) return;  // no layer attends
+  if (best.layer < 0) return;  // no layer attends, or none to a number
   scores["best"] = {{"layer", best.layer}, {"head", best.head}, {"score", json_number(best.score)}};
 }
 

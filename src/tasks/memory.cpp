@@ -18,6 +18,11 @@ namespace {
 
 constexpr int64_t kShortest = 1024, kLongest = 65536;  // lengths when none are asked for
 
+void sort_once(std::vector<int64_t>& values) {
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
 bool slides(const ModelConfig& model) {
   const auto& kinds = model.layer_types;
   return std::find(kinds.begin(), kinds.end(), LayerKind::kSliding) != kinds.end();
@@ -79,9 +84,17 @@ void Memory::add_arguments(CLI::App& command) {
       ->check(whole_from(1))
       ->capture_default_str();
   units_.add(command);
+  for (const char* name : {"--context", "--per-document", "--sequences", "--batch"}) {
+    command.get_option(name)->needs(command.get_option("--data"));
+  }
 }
 
 void Memory::check(const std::vector<Subject>& subjects) const {
+  if (!windows_.empty() && std::ranges::none_of(subjects, [](const Subject& subject) {
+        return slides(subject.config.model);
+      })) {
+    throw Error("--windows: are of sliding layers, and no model has one", ExitCode::kBadConfig);
+  }
   if (!measures_loss()) return;
   if (!windows_.empty()) {
     throw Error(
@@ -242,6 +255,8 @@ TaskResult report(const Json& all) {
 
 TaskResult Memory::run(const std::vector<Subject>& subjects, TaskRun& run) {
   check(subjects);
+  sort_once(windows_);
+  sort_once(lengths_);
   if (lengths_.empty()) lengths_ = default_lengths(subjects);
   Json all = {{"format", "cplm-eval-memory-1"},
               {"bytes_per_number", bytes_per_number_},

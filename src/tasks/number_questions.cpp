@@ -17,10 +17,12 @@ class NumberQuestions : public DocumentQuestions {
       : options_(options), tokenizer_(std::move(tokenizer)) {
     document_end_ = tokenizer_.eos_id();
     if (document_end_) behind_ = {*document_end_};
-    // Sentences differ in length by little: as many as fit by the mean of some.
-    constexpr int64_t kSome = 50;
+    // Questions differ in length by little: as many sentences as fit by the mean of some, and by
+    // the longest of some questions.
+    constexpr int64_t kSome = 50, kQuestions = 8;
     const auto tokens = static_cast<int64_t>(tokenizer_.encode(filler_text(kSome, "", 0)).size());
     sentences_ = std::max<int64_t>(1, kSome * options.tokens / options.documents / tokens);
+    while (sentences_ > 1 && longest_of(kQuestions) > options.tokens) --sentences_;
   }
 
   DocumentQuestion make(int64_t index) override {
@@ -44,6 +46,13 @@ class NumberQuestions : public DocumentQuestions {
   double chance() const override { return 1e-7; }
 
  private:
+  // With their documents and answers.
+  int64_t longest_of(int64_t questions) {
+    size_t longest = 0;
+    for (int64_t i = 0; i < questions; ++i) longest = std::max(longest, visible(make(i)).size());
+    return static_cast<int64_t>(longest) + kAnswerTokens;
+  }
+
   NumberQuestionOptions options_;
   Tokenizer tokenizer_;
   int64_t sentences_ = 0;  // of neutral ones a document

@@ -51,17 +51,18 @@ Json subject_json(const Subject& subject, const UnitSums& sums, const UnitSums& 
     found["modes"][name] = mode_json(total[kLosses[static_cast<size_t>(mode)]], counted, bytes);
   }
   if (copies) {
-    found["copy_gate"] = total[kCopyGate] / counted;
-    found["sink_mass"] = total[kSinkMass] / counted;
-    found["copy_weight"] = total[kCopyWeight] / counted;
+    found["copy_gate"] = json_number(total[kCopyGate] / counted);
+    found["sink_mass"] = json_number(total[kSinkMass] / counted);
+    found["copy_weight"] = json_number(total[kCopyWeight] / counted);
   }
   if (&sums == &baseline) return found;
   const auto difference = paired_difference(baseline.windows(), sums.windows());
   if (!difference) return found;
-  found["difference"] = {{"mean", difference->mean}, {"units", difference->num_windows}};
+  found["difference"] = {{"mean", json_number(difference->mean)},
+                         {"units", difference->num_windows}};
   if (difference->interval) {
-    found["difference"]["low"] = difference->interval->low;
-    found["difference"]["high"] = difference->interval->high;
+    found["difference"]["low"] = json_number(difference->interval->low);
+    found["difference"]["high"] = json_number(difference->interval->high);
   }
   return found;
 }

@@ -189,8 +189,12 @@ RequestFile read_request_file(const std::string& path) {
 std::vector<RequestFile> read_request_files(const std::vector<std::string>& paths) {
   std::vector<RequestFile> files;
   std::multiset<std::string> names;
+  std::set<std::filesystem::path> seen;
   for (const std::string& path : paths) {
     files.push_back(read_request_file(path));
+    if (!seen.insert(std::filesystem::canonical(expand_tilde(path))).second) {
+      throw Error(str("--requests ", path, ": is given twice"), ExitCode::kBadConfig);
+    }
     names.insert(files.back().name);
   }
   for (RequestFile& file : files) {

@@ -9,14 +9,14 @@ namespace {
 
 bool has_bytes(const ItemView& view) { return view.item->pairs.front().bytes > 0; }
 
-// The first of equals, as numpy has it; -1 where one is NaN.
+// The first of equals, as numpy has it; -1 where one is NaN, or all are -inf.
 int64_t greatest(const std::vector<double>& values) {
   int64_t best = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(values[i])) return -1;
     if (values[i] > values[static_cast<size_t>(best)]) best = static_cast<int64_t>(i);
   }
-  return best;
+  return values[static_cast<size_t>(best)] > -std::numeric_limits<double>::infinity() ? best : -1;
 }
 
 }  // namespace

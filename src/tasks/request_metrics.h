@@ -17,7 +17,8 @@ struct ItemView {
   const TokenRequest* tokens = nullptr;
 };
 
-// Which choice an item's scores choose; -1: none, a score being NaN.
+// Which choice an item's scores choose; -1: none, a score being NaN, or all -inf (force_copy, where
+// no choice's tokens are in the context).
 enum class Norm { kNone, kBytes, kCharacters };
 int64_t chosen_by(const ItemView& view, Norm norm);
 // Whether a right choice is chosen.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cplm/base.h"
 #include "cplm/copy_modes.h"
 #include "runs/json_number.h"
 #include "runs/paired_difference.h"
@@ -41,7 +42,7 @@ std::map<std::string, ItemMetrics> metrics_by_file(const std::vector<RequestFile
 
 Json mean_json(const std::vector<double>& values) {
   const MeanWithError found = mean_with_error(values);
-  Json json = {{"mean", json_number(found.mean)}};
+  Json json = {{"mean", json_number(found.mean)}, {"items", values.size()}};
   json["stderr"] = values.size() > 1 ? json_number(found.standard_error) : Json(nullptr);
   return json;
 }
@@ -122,8 +123,13 @@ std::string difference_text(const Json& metrics, const char* name) {
 void add_table_row(const Json& subject, const Json& file, const std::string& mode,
                    const Json& metrics, ResultTable& table) {
   std::vector<ResultTable::Cell> row = {subject["name"].get<std::string>(),
-                                        file["name"].get<std::string>(), mode,
-                                        file["items"].get<int64_t>()};
+                                        file["name"].get<std::string>(), mode};
+  if (metrics.contains("acc") && metrics.contains("greedy")) {
+    row.emplace_back(str(metrics["acc"]["items"].get<int64_t>(), " + ",
+                         metrics["greedy"]["items"].get<int64_t>()));
+  } else {
+    row.emplace_back(file["items"].get<int64_t>());
+  }
   for (const char* name : {"acc", "acc_norm", "greedy"}) {
     add_number(found_number(metrics, name, "mean"), row);
     add_number(found_number(metrics, name, "stderr"), row);
@@ -141,7 +147,7 @@ Json requests_json(const Subject& subject, const std::vector<RequestFile>& files
   json["files"] = Json::array();
   const std::vector<size_t> cut = cut_pairs_of(files, scored);
   for (size_t i = 0; i < files.size(); ++i) json["files"].push_back(file_json(files[i], cut, i));
-  // Every mode against the first subject's natural one.
+  // Every mode against the first subject's first one.
   const auto before = metrics_by_file(files, baseline, 0);
   for (size_t mode = 0; mode < scored.modes.size(); ++mode) {
     const auto metrics = metrics_by_file(files, scored, mode);

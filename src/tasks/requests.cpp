@@ -116,14 +116,6 @@ into tokens, and cut from the left, as by lm-eval. docs/evaluate.md has the whol
 Examples:
   cplm eval requests runs/vanilla runs/cplm --requests arc_easy.jsonl --out results
   cplm eval requests runs/cplm --requests lambada.jsonl --mode natural --mode no_copy
-constexpr const char* kNeedleNotes =
-    R"(A sentence that gives a seven-digit number stands somewhere in neutral filler, and the prompt ends by
-asking for it. An answer is right when the number is in the greedy continuation. Depth 0 is before
-the first sentence, 100 behind the last. Samples depend on seed, length, depth and number alone.
-
-Examples:
-  cplm eval needle runs/vanilla runs/cplm --out results
-  cplm eval needle runs/cplm --lengths 1k,4k,16k --samples 50
 )",
     make_task<Requests>};
 

@@ -2,6 +2,7 @@
 // predictions in its own form.
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cplm/base.h"
@@ -208,13 +209,16 @@ void add_rows(const Json& subject, const Json& lengths, ResultTable& table) {
   }
   const auto add_mean = [&](const char* key, const char* count_key, const std::string& of,
                             size_t whole) {
-    int64_t count = 0;
+    int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
     std::vector<ResultTable::Cell> row = {name, ""};
     for (const Json& mean : subject["means"]) {
       row.push_back(number(mean[key]));
-      count = std::max(count, mean[count_key].get<int64_t>());
+      const auto count = mean[count_key].get<int64_t>();
+      least = std::min(least, count);
+      most = std::max(most, count);
     }
-    row[1] = str("mean of ", of, " (", count, " of ", whole, " tasks)");
+    row[1] = str("mean of ", of, " (", least < most ? str(least, " to ") : "", most, " of ", whole,
+                 " tasks)");
     table.add_row(row);
   };
   add_mean("niah_mean", "niah_tasks", "niah", kRulerNeedleTasks);

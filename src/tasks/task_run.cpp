@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "base/appended_file.h"
@@ -35,15 +36,19 @@ class TaskRun::Pieces {
     }
   }
 
-  void begin(const std::string& measurement) { measurement_ = sha256_hex(measurement); }
+  void begin(const std::string& measurement) {
+    measurement_ = sha256_hex(measurement);
+    used_.clear();
+  }
   std::string key(const Subject& subject, const std::string& name) {
     std::string& identity = identities_[subject.name];
     if (identity.empty()) identity = subject.identity();
     return measurement_ + " " + sha256_hex(identity) + " " + name;
   }
-  std::optional<Json> find(const std::string& key) const {
+  std::optional<Json> find(const std::string& key) {
     const auto found = lines_.find(key);
     if (found == lines_.end()) return std::nullopt;
+    used_.insert(key);
     return Json::parse(found->second)["value"];
   }
   void add(const std::string& key, const Json& value) {
@@ -51,9 +56,11 @@ class TaskRun::Pieces {
     if (!file_) file_.emplace(path_);
     file_->append("\n" + line + "\n");  // a torn line before it stays one
     lines_[key] = line;
+    used_.insert(key);
   }
   void forget() {
-    std::erase_if(lines_, [&](const auto& line) { return line.first.starts_with(measurement_); });
+    for (const std::string& key : used_) lines_.erase(key);
+    used_.clear();
     file_.reset();
     if (lines_.empty()) {
       std::error_code ignored;  // nothing counts on its being gone
@@ -70,6 +77,7 @@ class TaskRun::Pieces {
   fs::path path_;
   FileLock lock_;
   std::map<std::string, std::string> lines_, identities_;
+  std::set<std::string> used_;  // since begin()
   std::string measurement_;
   std::optional<AppendedFile> file_;
 };

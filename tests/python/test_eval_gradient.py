@@ -167,7 +167,22 @@ def test_the_random_curve_falls_where_rows_exceed_the_width(pair, tmp_path):
     assert float(bins[1]["kept"]["1e-3"]) == pytest.approx(mean, abs=1e-12)
 
 
-def test_goes_on_after_a_stop_and_errors_are_one_line(pair, tmp_path):
+def test_goes_on_after_a_kill(pair, tmp_path):
+    arguments = (pair / "cplm", "--context", CONTEXT, "--sequences", SEQUENCES)
+    first = results("gradient", tmp_path / "a", *arguments)
+    folder = tmp_path / "b"
+    (folder / "gradient.csv").mkdir(parents=True)  # so that the run ends before its report is there
+    evaluate("gradient", *arguments, "--out", folder, expect=1)
+    kept = folder / "gradient.pieces.jsonl"
+    lines = [line for line in kept.read_text().splitlines() if line]
+    assert len(lines) == 1 + SEQUENCES
+    kept.write_text("\n".join(lines[:-1]) + "\n")  # the kill came before the last sequence
+    (folder / "gradient.csv").rmdir()
+    assert results("gradient", folder, *arguments) == first
+    assert not kept.exists()
+
+
+def test_errors_are_one_line(pair, tmp_path):
     def error(*arguments, code):
         return evaluate("gradient", pair / "cplm", *arguments, expect=code).strip().splitlines()[-1]
 

@@ -164,3 +164,4 @@ def test_errors_are_one_line(pair):
     assert "--score-length" in error("--lengths", 4, "--score-length", 513)
     assert "--lengths" in error("--lengths", 1)
     assert "--seed" in error("--lengths", 4, "--seed", -1)
+    assert "--lengths excludes --context" in error("--lengths", 40, "--context", 32)

@@ -136,6 +136,18 @@ def test_goes_on_after_a_kill(pair, tmp_path):
     assert results("long-context", folder, *arguments) == first
 
 
+def test_yarn_stretches_full_layers_and_leaves_sliding_models_alone(pair, tmp_path):
+    sliding = train_pair(tmp_path / "sliding", ["model.backbone=sliding"], heads=("cplm",))
+    arguments = ("--length", 2 * LENGTH, "--packed", "--documents", 2)
+    plain = results("long-context", tmp_path / "a", sliding / "cplm", pair / "cplm", *arguments)
+    yarn = results("long-context", tmp_path / "b", sliding / "cplm", pair / "cplm", *arguments, "--yarn", 2)
+    assert [subject["yarn"] for subject in yarn["subjects"]] == [None, 2]
+    assert yarn["subjects"][0]["whole"] == plain["subjects"][0]["whole"]
+    assert yarn["subjects"][1]["whole"] != plain["subjects"][1]["whole"]
+    error = evaluate("long-context", sliding / "cplm", *arguments, "--yarn", 2, expect=2)
+    assert "--yarn: stretches full-attention layers, and there are none" in error
+
+
 def test_errors(pair, tmp_path):
     def error(*arguments, code):
         return evaluate("long-context", pair / "cplm", *arguments, expect=code).strip().splitlines()[-1]

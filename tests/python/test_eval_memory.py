@@ -67,3 +67,19 @@ def test_windows_by_arithmetic(tmp_path):
         (w, length) for w in (32, 64, 1024) for length in (512, 65536)
     ]
     assert "--windows" in evaluate("memory", config, "--windows", 32, "--data", "x.h5", expect=2)
+    again = results("memory", tmp_path, config, "--windows", "1024,64,32,64", "--lengths", "65536,512,512")
+    assert again == told
+
+
+def test_settings_that_would_change_nothing_are_refused():
+    full, sliding = (ROOT / f"configs/135m-{name}-cplm.yaml" for name in ("full", "sliding"))
+    for arguments in (("--context", 64), ("--per-document",), ("--sequences", 2), ("--batch", 2)):
+        assert "requires --data" in evaluate("memory", sliding, *arguments, expect=2)
+    assert "--windows: are of sliding layers" in evaluate("memory", full, "--windows", 32, expect=2)
+
+
+def test_recurrent_states_have_a_part_of_their_own(tmp_path):
+    config = ROOT / "configs/135m-recurrent-cplm.yaml"
+    results("memory", tmp_path, config, "--lengths", 4096)
+    picture = (tmp_path / "memory.svg").read_text()
+    assert "recurrent states" in picture and "keys and values" not in picture

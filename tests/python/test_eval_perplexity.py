@@ -7,6 +7,7 @@ import numpy
 import pytest
 from eval_support import evaluate, exported, log_probs, results, train_pair
 from hf_support import torch
+from text_pair import tokenizer_of, train_text_pair
 
 CONTEXT = 24
 
@@ -71,6 +72,20 @@ def test_documents_by_themselves_and_the_paired_difference(pair, tmp_path):
     assert found["mean"] == pytest.approx(mean, rel=1e-9)
     assert found["high"] == pytest.approx(mean + 1.959963984540054 * error, rel=1e-9)
     assert "difference" not in told["subjects"][0]
+
+
+def test_bits_count_the_bytes_of_the_text(tmp_path):
+    train_text_pair(tmp_path, heads=("cplm",), steps=5)
+    told = results("perplexity", tmp_path / "out", tmp_path / "cplm", "--context", CONTEXT, "--sequences", 5)
+    tokenizer = tokenizer_of(tmp_path)
+    targets = [int(id) for text in windows(tmp_path, 5) for id in text[1:]]
+    assert targets.count(0) > 0, "an end of document stands for no bytes"
+    # A token of a byte-level tokenizer has a character a byte.
+    num_bytes = sum(len(tokenizer.id_to_token(id)) for id in targets if id != 0)
+    assert told["data"]["bytes"] == num_bytes
+    natural = told["subjects"][0]["modes"]["natural"]
+    expected = natural["loss"] * len(targets) / math.log(2) / num_bytes
+    assert natural["bits_per_byte"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_batches_change_nothing(pair):

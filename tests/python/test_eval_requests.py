@@ -114,6 +114,17 @@ def test_pairs_and_several_files(pair, tmp_path):
     assert numbers["token_loss"]["mean"] == pytest.approx(numpy.mean(losses), rel=1e-9)
     assert numbers["greedy"]["mean"] == pytest.approx(numpy.mean([s[1] for s in expected]))
     assert "acc" in second["modes"]["natural"] and "acc" not in numbers
+    twice = evaluate("requests", pair / "cplm", "--requests", paths[0], "--requests", paths[0], expect=2)
+    assert f"--requests {paths[0]}: is given twice" in twice
+
+
+def test_a_file_of_both_kinds_counts_each(pair, tmp_path):
+    items = [{"context": [1, 2], "continuation": [3]}, *make_items(2, 3)]
+    path = write_lines(tmp_path / "both.jsonl", items)
+    numbers = results("requests", tmp_path, pair / "cplm", "--requests", path)["subjects"][0]["files"][0]
+    told = numbers["modes"]["natural"]
+    assert (numbers["items"], told["greedy"]["items"], told["acc"]["items"]) == (4, 1, 3)
+    assert "3 + 1" in (tmp_path / "requests.txt").read_text()
 
 
 def test_long_contexts_lose_their_first_tokens(pair, tmp_path):

@@ -38,6 +38,18 @@ def test_one_page_holds_curves_evaluations_and_the_authors_figures(pair, tmp_pat
     assert (out / "report.html").read_text() == before
 
 
+def test_results_of_other_models_are_marked(pair, tmp_path):
+    out, other = tmp_path / "out", train_pair(tmp_path / "other", ["run.name=third"], heads=("cplm",))
+    runs = (pair / "vanilla", pair / "cplm")
+    cplm("report", *runs, "--out", out, "--threads", 1, "--task", "memory --lengths 64")
+    assert "Of other models" not in (out / "report.html").read_text()
+    cplm("eval", "memory", pair / "vanilla", other / "cplm", "--lengths", 64, "--out", out)
+    assert make_page(out).returncode == 0
+    assert "Of other models than the runs above: third." in (out / "report.html").read_text()
+    twice = ("--task", "memory --lengths 64", "--task", "memory --lengths 128")
+    assert "memory is given twice" in cplm("report", *runs, "--out", out, *twice, expect=2)
+
+
 def test_what_is_missing_or_wrong_is_one_line(tmp_path):
     run = make_page(tmp_path)
     assert run.returncode == 1 and "holds no compare.json" in run.stderr

@@ -12,6 +12,7 @@ import time
 import pytest
 from studies.command import aligned
 from studies.stop_gradient import fractions
+from studies.study import config_sha256
 from training_files import BINARY, ROOT, metrics
 
 needs_program = pytest.mark.skipif(not BINARY.exists(), reason="needs the program, built")
@@ -100,6 +101,18 @@ def test_stop_gradient_tells_the_fraction_kept(tmp_path):
     difference = arms["cplm"]["difference"]
     mean = sum(c - v for c, v in zip(arms["cplm"]["by_seed"], arms["vanilla"]["by_seed"])) / 2
     assert difference["mean"] == pytest.approx(mean, rel=1e-6)
+    config.write_text(config.read_text().replace("steps: 12", "steps: 13"))
+    error = study("stop_gradient", "--out", out, "--config", config, "--seeds", "1,2", "--set", "optimizer.lr=1e-2", expect=2)
+    assert "was made with other settings (configs:" in error
+
+
+def test_a_configs_hash_covers_what_it_includes(tmp_path):
+    for name, text in (("a", "include: [b.yaml, c.yaml]  # two\n"), ("b", "include: c.yaml\n"), ("c", "model: {}\n")):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    before = config_sha256(tmp_path / "a.yaml")
+    assert before == config_sha256(tmp_path / "a.yaml") != config_sha256(tmp_path / "b.yaml")
+    (tmp_path / "c.yaml").write_text("model: {head: cplm}\n")
+    assert config_sha256(tmp_path / "a.yaml") != before
 
 
 def test_fractions_of_no_gain_are_unknown():
@@ -150,7 +163,7 @@ def test_bytes_and_tokens(tmp_path):
 
 def stub(tmp_path, text):
     path = tmp_path / "cplm"
-    path.write_text("#!/bin/sh\n" + text)
+    path.write_text('#!/bin/sh\n[ "$1" != --version ] || { echo cplm 0; exit; }\n' + text)
     path.chmod(0o755)
     return path
 
