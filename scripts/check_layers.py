@@ -40,7 +40,8 @@ ARROWS: dict[str, set[str]] = {
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",
                           "saved_model": "saved", "tokenizer": "text", "decode": "model",
                           "copy_cache": "model", "copy_cache_file": "saved", "hugging_face": "hf",
-                          "retrieval_text": "tasks", "ops_recurrent": "ops", "model_view": "model"}
+                          "retrieval_text": "tasks", "copy_modes": "ops", "ops_recurrent": "ops",
+                          "model_view": "model"}
 # Stands for CUDA itself where tests compile kernels for the host.
 EMULATOR = "emulator/emulator.h"
 TORCH_FREE = {"kernels", "base", "text", "config", "data", "runs"}

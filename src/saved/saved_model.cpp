@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/safetensors_header.h"
 #include "cplm/base.h"
@@ -16,18 +16,20 @@ namespace {
 
 using MayLack = std::function<bool(const std::string&)>;
 
-using Shapes = std::map<std::string, std::vector<int64_t>>;
+using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;  // in the model's order
 
 Shapes shapes_of(const ModelConfig& config) {
   Shapes shapes;
-  for (const auto& spec : parameter_specs(config)) shapes[spec.name] = spec.shape;
+  for (const auto& spec : parameter_specs(config)) shapes.emplace_back(spec.name, spec.shape);
   return shapes;
 }
 
 // Names and shapes, before anything is read.
 void check_fit(const SafetensorsFile& file, const Shapes& shapes, const MayLack& may_lack) {
   const std::string origin = file.path().string();
+  std::set<std::string> names;
   for (const auto& [name, shape] : shapes) {
+    names.insert(name);
     if (!file.contains(name)) {
       CPLM_CHECK(may_lack(name), origin, ": expected tensor ", name, ", found none");
       continue;
@@ -37,7 +39,7 @@ void check_fit(const SafetensorsFile& file, const Shapes& shapes, const MayLack&
                checkpoint::shape_text(found), ", expected ", checkpoint::shape_text(shape));
   }
   for (const auto& [name, entry] : file.entries()) {
-    CPLM_CHECK(shapes.contains(name) || may_lack(name), origin, ": tensor ", name,
+    CPLM_CHECK(names.contains(name) || may_lack(name), origin, ": tensor ", name,
                " has no place in this model");
   }
 }
@@ -117,7 +119,7 @@ SavedModel find_saved_model(const fs::path& path) {
 void load_model(const fs::path& folder, ParameterStore& parameters, const Progress& progress) {
   CheckpointReader reader(folder, Verify::kHashes, progress);
   Shapes shapes;
-  for (const Parameter& p : parameters.all()) shapes[p.name] = p.master.sizes().vec();
+  for (const Parameter& p : parameters.all()) shapes.emplace_back(p.name, p.master.sizes().vec());
   check_fit(reader.model(), shapes, [](const std::string&) { return false; });
   read_parameters(reader.model(), parameters, progress);
 }
