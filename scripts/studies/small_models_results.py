@@ -112,6 +112,20 @@ def collect(plan: Plan) -> dict:
     }  # fmt: skip
 
 
+def picture_paths(plan: Plan) -> dict[str, str]:
+    """From the page's folder, by the names of its sections."""
+    paths = {
+        "losses": plan.out / "losses.png", "gates": plan.out / "gates.png",
+        "sliding": plan.comparison("sliding") / "compare.png", "full": plan.comparison("full") / "compare.png",
+        "memory": plan.evaluation("memory") / "memory.png", "gradient": plan.evaluation("gradient") / "gradient.png",
+        "long-context-sliding": plan.evaluation("long-context-sliding") / "long-context.png",
+        "long-context-full": plan.evaluation("long-context-full") / "long-context.png",
+        "induction": plan.evaluation("induction") / "induction.png",
+        "recall": plan.retrieval / "recall.png", "needle": plan.retrieval / "needle.png",
+    }  # fmt: skip
+    return {name: os.path.relpath(path, plan.out) for name, path in paths.items()}
+
+
 def write_results(study: Study, plan: Plan, seconds: dict[str, float]) -> None:
     from pictures.style import save, use_own_style
     from studies.small_models_page import page
@@ -124,16 +138,5 @@ def write_results(study: Study, plan: Plan, seconds: dict[str, float]) -> None:
         figure = draw(results)
         save(figure, study.out, name, "png", dpi=200)
         save(figure, study.out, name, "svg", metadata={"Date": None})
-    pictures = {
-        name: os.path.relpath(path, study.out)
-        for name, path in {
-            "sliding": plan.comparison("sliding") / "compare.png", "full": plan.comparison("full") / "compare.png",
-            "memory": plan.evaluation("memory") / "memory.png", "gradient": plan.evaluation("gradient") / "gradient.png",
-            "long-context-sliding": plan.evaluation("long-context-sliding") / "long-context.png",
-            "long-context-full": plan.evaluation("long-context-full") / "long-context.png",
-            "induction": plan.evaluation("induction") / "induction.png",
-            "recall": plan.retrieval / "recall.png", "needle": plan.retrieval / "needle.png",
-        }.items()
-    }  # fmt: skip
-    write_whole(study.out / "study.md", page(results, pictures))
+    write_whole(study.out / "study.md", page(results, picture_paths(plan)))
     study.say(f"{study.out / 'study.md'}, study.json; {seconds['processor_s'] / 60:.0f} minutes of processor in all")

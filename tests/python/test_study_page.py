@@ -4,7 +4,9 @@ belongs, what was not reached says so, and everything can be drawn."""
 import re
 
 import pytest
+from studies.small_models import make_plan
 from studies.small_models_page import SECTIONS, page
+from studies.small_models_results import picture_paths
 
 
 def loss(mean, sd=0.0):
@@ -97,3 +99,9 @@ def test_both_pictures_are_drawn(results, tmp_path):
     for name, draw in (("losses", draw_losses), ("gates", draw_gates)):
         save(draw(results), tmp_path, name, "png", dpi=100)
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+def test_every_picture_of_the_page_is_one_of_the_studys(tmp_path):
+    paths = picture_paths(make_plan(tmp_path / "runs/study", tmp_path / "data", "cpu"))
+    assert set(paths) == {name for _, _, pictures in SECTIONS for name in pictures}
+    assert paths["losses"] == "losses.png" and paths["sliding"] == "comparisons/sliding/compare.png"
