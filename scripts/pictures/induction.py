@@ -25,10 +25,10 @@ def losses_axes(axes, results):
     axes.axhline(results["chance"], color="#808080", linewidth=1)
     axes.annotate(
         "chance",
-        (0.99, results["chance"]),
+        (0.5, results["chance"]),
         xycoords=("axes fraction", "data"),
-        ha="right",
-        va="bottom",
+        ha="center",
+        va="top",
         fontsize=9,
     )
     axes.set_xscale("log", base=2)

@@ -48,8 +48,8 @@ def mark_training_lengths(axes, subjects, length):
         if trained < length:
             axes.axvline(trained, color="#888888", linewidth=1, linestyle=":", zorder=1)
             axes.annotate(
-                f"trained to {thousands(trained)}", (trained, 1), xycoords=("data", "axes fraction"),
-                xytext=(-4, -3), textcoords="offset points", rotation=90, ha="right", va="top",
+                f"trained to {thousands(trained)}", (trained, 0), xycoords=("data", "axes fraction"),
+                xytext=(-4, 4), textcoords="offset points", rotation=90, ha="right", va="bottom",
                 fontsize=9, color="#666666",
             )  # fmt: skip
 

@@ -5,8 +5,8 @@ Makes inputs from the text files of a folder (by default the quickstart's), trai
 each vocabulary size, and then in rounds, one after the other: the library's encode_batch_fast over
 the same texts in memory, with the same number of threads, and the whole command from its start to
 its manifest. The ratio of the best times is the figure; on a busy machine that of the processor
-times says more. --memory A B compares the peak resident
-memory of the process tree (each process's own and its share of common pages) on A and B megabytes.
+times says more. --memory A B compares the peak resident memory of the process tree (each process's
+own and its share of common pages) on A and B megabytes.
 """
 
 import argparse
@@ -123,43 +123,46 @@ def memory_of(process: int, field: str) -> int:
         return 0
 
 
-def processor_s_of(process: int) -> float:
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")")[-1].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def prepare(source: Path, tokenizer: Path, output: Path, workers: int) -> tuple[Times, int, int]:
-    """Times, peak of the summed resident and of the proportional memory."""
+def command_of(source: Path, tokenizer: Path, output: Path, workers: int) -> list[str]:
     command = [sys.executable, ROOT / "scripts" / "prepare_data.py", "--input", source]
     command += ["--tokenizer", tokenizer, "--output", output, "--workers", str(workers)]
-    begin = time.perf_counter()
+    return list(map(str, command))
+
+
+def prepare(*arguments) -> Times:
+    """Nothing looks at the process meanwhile: reading its memory's size would slow it down."""
+    begin, before = time.perf_counter(), os.times()
+    run = subprocess.run(command_of(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    seconds, after = time.perf_counter() - begin, os.times()
+    if run.returncode:
+        sys.exit(run.stderr)
+    shutil.rmtree(arguments[2])
+    processor_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return Times(seconds, processor_s)
+
+
+def memory_of_preparing(*arguments) -> tuple[int, int]:
+    """Peak of the summed resident and of the proportional memory."""
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command_of(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     peaks = {"Rss:": 0, "Pss:": 0}
-    processor_s: dict[int, float] = {}
 
     def watch() -> None:
         while process.poll() is None:
             tree = tree_of(process.pid)
             for field in peaks:
                 peaks[field] = max(peaks[field], sum(memory_of(one, field) for one in tree))
-            for one in tree:
-                processor_s[one] = max(processor_s.get(one, 0.0), processor_s_of(one))
             time.sleep(0.2)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     _, messages = process.communicate()
-    seconds = time.perf_counter() - begin
     watcher.join()
     if process.returncode:
         sys.exit(messages)
-    shutil.rmtree(output)
-    return Times(seconds, sum(processor_s.values())), peaks["Rss:"], peaks["Pss:"]
+    shutil.rmtree(arguments[2])
+    return peaks["Rss:"], peaks["Pss:"]
 
 
 def train(scripts_input: Path, vocab_size: int, folder: Path) -> Path:
@@ -185,7 +188,7 @@ def compare_speed(given: argparse.Namespace, folder: Path) -> None:
         whole: list[Times] = []
         for _ in range(given.rounds):
             alone.append(library_times(tokenizer, texts, given.workers))
-            whole.append(prepare(source, tokenizer, folder / "out", given.workers)[0])
+            whole.append(prepare(source, tokenizer, folder / "out", given.workers))
         print(f"vocabulary {vocab_size}:", flush=True)
         for field in Times._fields:
             library = min(getattr(one, field) for one in alone)
@@ -201,10 +204,10 @@ def compare_memory(given: argparse.Namespace, folder: Path) -> None:
     for megabytes in given.memory:
         source = folder / f"memory.{given.format}"
         write_input(source, documents_of(given.text, megabytes * 1_000_000))
-        times, resident, proportional = prepare(source, tokenizer, folder / "out", given.workers)
+        resident, proportional = memory_of_preparing(source, tokenizer, folder / "out", given.workers)
         print(
             f"{megabytes} MB: peak {resident / 1e6:.0f} MB resident summed, "
-            f"{proportional / 1e6:.0f} MB with common pages once, {times.wall_s:.0f} s",
+            f"{proportional / 1e6:.0f} MB with common pages once",
             flush=True,
         )
 
