@@ -60,7 +60,8 @@ pre { overflow-x: auto; background: #f5f5f5; padding: .75rem 1rem; font-size: .8
 img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .95rem; } td, th { text-align: left; padding: .25rem .75rem
        .25rem 0; border-bottom: 1px solid #ddd; vertical-align: top; }
-nav a { margin-right: 1rem; } .strangers { border-left: 3px solid #d55e00; padding-left: .75rem; } .authors { border-left: 3px solid #0072b2; padding-left: .75rem; }
+nav a { margin-right: 1rem; } .authors, .strangers { border-left: 3px solid #0072b2; padding-left: .75rem; }
+.strangers { border-color: #d55e00; }
 """
 
 

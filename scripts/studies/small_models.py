@@ -26,9 +26,8 @@ QUARTERS = (0.05, 0.25, 0.5, 0.75, 1.0)  # of a run: where the page tells the ga
 
 def config_files() -> tuple[Path, ...]:
     """Of all arms, those of scripts/retrieval too."""
-    return tuple(
-        ROOT / "configs" / f"{name}-{head}.yaml" for name in ("quickstart", "repeat", "recall", "needle") for head in HEADS
-    )
+    pairs = [f"{name}-{head}" for name in ("quickstart", "repeat", "recall", "needle") for head in HEADS]
+    return tuple(ROOT / f"configs/{name}.yaml" for name in (*pairs, "study-bytes"))
 
 
 def pair_name(backbone: str, head: str, seed: int = SEED) -> str:

@@ -33,7 +33,7 @@ def config_sha256(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     found = re.search(r"^include:([^#\n]*)", text, re.MULTILINE)
     for name in re.findall(r"[^][,\s\"']+", found[1]) if found else []:
-        digest.update(config_sha256(path.parent / name).encode())
+        digest.update(config_sha256(path.parent / Path(name).expanduser()).encode())
     digest.update(text.encode())
     return digest.hexdigest()
 
