@@ -19,8 +19,8 @@ def draw(results):
             style = style_of(index)
             if math.isinf(perplexity):
                 axes.annotate(
-                    f"{label}: infinite", (1, row), xycoords=("axes fraction", "data"), xytext=(-4, -12),
-                    textcoords="offset points", ha="right", fontsize=9, color=style["color"],
+                    f"{label}: infinite", (0, row), xycoords=("axes fraction", "data"), xytext=(4, -16),
+                    textcoords="offset points", ha="left", fontsize=9, color=style["color"],
                 )
             if not math.isfinite(perplexity):
                 continue
