@@ -103,12 +103,20 @@ void PeerWatch::leader_is_done(int64_t number) { set(keys::kLed, str(number)); }
 
 // Asks less often the longer it takes, since all ranks ask one store.
 void PeerWatch::wait_for_leader(int64_t number) {
+  const auto set_waiting = [&](bool waits) {
+    const std::lock_guard lock(mutex_);
+    waits_for_leader_ = waits;
+  };
+  set_waiting(true);
   std::string seen;
   milliseconds pause(2);
   while (true) {
     if (const auto end = heard()) throw Error(end->reason, end->code);
     const std::string done = get(keys::kLed).value_or("0");
-    if (std::stoll(done) >= number) return makes_progress();
+    if (std::stoll(done) >= number) {
+      set_waiting(false);
+      return makes_progress();
+    }
     const std::string sign = keys::progress_of(get(keys::of_rank("beat", 0)).value_or(""));
     if (sign != std::exchange(seen, sign)) makes_progress();
     std::this_thread::sleep_for(pause);
@@ -155,7 +163,9 @@ std::optional<RunEnd> PeerWatch::own_end() {
         str("rank ", rank_, " was told to stop while ranks were joining; nothing to save"),
         ExitCode::kStopped};
   }
-  if (Clock::now() - progress_ < limits_.no_progress) return std::nullopt;
+  // It is the leader that gets nowhere, then, and has its own watch tell so first.
+  const auto allowed = (waits_for_leader_ ? 2 : 1) * limits_.no_progress;
+  if (Clock::now() - progress_ < allowed) return std::nullopt;
   return RunEnd{str("rank ", rank_, " made no progress for ", keys::seconds(limits_.no_progress),
                     " s, at step ", step_)};
 }

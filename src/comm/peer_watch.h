@@ -108,6 +108,7 @@ class PeerWatch {
   int64_t step_ = 0;
   Clock::time_point progress_;
   int64_t progress_count_ = 0;
+  bool waits_for_leader_ = false;
   int64_t beats_ = 0;
   int64_t came_ = 0;  // rank 0: so many of the first ranks have come
   Seen next_;         // the last sign of the next rank
