@@ -47,7 +47,7 @@ HiddenGradientSquares zero_squares(at::Device device) {
 
 at::Tensor weight_squares(const LanguageModel& model, const std::vector<FlatRange>& ranges) {
   const at::Tensor& grad = model.parameters().flat_grad();
-  const at::Tensor squares = at::zeros({kNumWeightPaths}, grad.options().dtype(at::kDouble));
+  at::Tensor squares = at::zeros({kNumWeightPaths}, grad.options().dtype(at::kDouble));
   for (const Run& run : runs_of(model)) {
     for (const FlatRange& range : ranges) {
       const int64_t begin = std::max(run.range.begin, range.begin);
