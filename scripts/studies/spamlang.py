@@ -95,9 +95,12 @@ def draw(results: dict):
                     label=f"{head}, {embeddings}: " + ("symbols of training" if filled else "never seen"),
                 )  # fmt: skip
         place.set_xscale("log", base=2)
+        ticks = sorted({cell["vocabulary"] for cell in results["cells"]})
+        place.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        place.set_xticks([], minor=True)
         place.set_ylim(0, 1.02)
         place.set_title(f"D = {width}", fontsize=10, loc="left")
-        place.set_xlabel("symbols")
+        place.set_xlabel("symbols (log scale)")
         place.grid(**GRID)
     axes[0][0].set_ylabel("share of places whose likeliest token is right")
     axes[0][0].legend(frameon=False, fontsize=8)
