@@ -24,6 +24,7 @@ constexpr const char* name_of(CopyMode mode) { return kCopyModes[static_cast<siz
 
 inline std::vector<std::string> copy_mode_names() {
   std::vector<std::string> names;
+  names.reserve(kCopyModes.size());
   for (const NamedCopyMode& mode : kCopyModes) names.emplace_back(mode.name);
   return names;
 }

@@ -22,7 +22,7 @@ std::string StopText::add(const std::string& piece) {
   for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
   if (first < held_.size()) {
     found_ = true;
-    const std::string before = held_.substr(0, first);
+    std::string before = held_.substr(0, first);
     held_.clear();
     return before;
   }
@@ -32,7 +32,7 @@ std::string StopText::add(const std::string& piece) {
       if (held_.ends_with(std::string_view(stop).substr(0, length))) kept = length;
     }
   }
-  const std::string certain = held_.substr(0, held_.size() - kept);
+  std::string certain = held_.substr(0, held_.size() - kept);
   held_.erase(0, held_.size() - kept);
   return certain;
 }

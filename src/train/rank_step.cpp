@@ -81,7 +81,7 @@ ops::GradNorm RankStep::grad_norm(double limit) {
 at::Tensor RankStep::path_squares(const at::Tensor& hidden) {
   const at::Tensor weights = weight_squares(model_, buckets_.owned());
   if (buckets_.sharded()) {  // each rank has the sums of its own parts alone
-    const at::Tensor all = at::cat({weights, hidden});
+    at::Tensor all = at::cat({weights, hidden});
     ranks_.all_reduce(all).wait();
     return all;
   }

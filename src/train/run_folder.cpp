@@ -30,7 +30,7 @@ void remove_run_files(const fs::path& dir) {
 }
 
 fs::path explicit_checkpoint(const fs::path& path) {
-  const fs::path folder = resolve_checkpoint(path);
+  fs::path folder = resolve_checkpoint(path);
   CPLM_CHECK(
       CheckpointReader(folder, Verify::kSizes).has_training_state(), folder.string(),
       ": holds weights but no training state; use train.init_from to start from weights alone");
@@ -243,7 +243,7 @@ fs::path tokenizer_of(const Config& config) {
   for (const DataSource& source : config.data.train) {
     const auto shards = glob_paths(source.path);
     if (shards.empty()) continue;
-    const fs::path tokenizer = shards.front().parent_path().parent_path() / "tokenizer.json";
+    fs::path tokenizer = shards.front().parent_path().parent_path() / "tokenizer.json";
     if (fs::exists(tokenizer)) return tokenizer;
   }
   return "";

@@ -60,7 +60,7 @@ at::Tensor whole_gradient(LanguageModel& model, const TokenBatch& batch, const S
     return accumulate_gradients(model, batch, batch.counted_targets, options, inputs,
                                 {{}, squares});
   }
-  const at::Tensor loss_sum = accumulate_gradients(
+  at::Tensor loss_sum = accumulate_gradients(
       model, batch, share.counted_targets, options, inputs,
       {[&](int64_t offset) { share.ranks->gradients().ready(offset); }, squares});
   const profile::Section section(profile::Axis::kPart, "reduction");
