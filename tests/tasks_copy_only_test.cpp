@@ -8,6 +8,7 @@
 #include "cplm/base.h"
 #include "cplm/tasks.h"
 #include "support/models.h"
+#include "support/subjects.h"
 #include "support/temp_dir.h"
 #include "support/tokenizer_file.h"
 #include "tasks/document_questions.h"
@@ -117,17 +118,6 @@ std::shared_ptr<LanguageModel> copying_model() {
   return model;
 }
 
-Subject subject_of(const std::shared_ptr<LanguageModel>& model) {
-  Subject subject;
-  subject.name = "copying";
-  subject.path = "runs/copying";
-  subject.config.model = model->config();
-  subject.config.data.sequence_length = 24;
-  subject.identity = [] { return "weights"; };
-  subject.open = [model] { return model; };
-  return subject;
-}
-
 constexpr const char* kArguments =
     "copy-only --questions 20 --documents 3 --pairs 5 --filler-symbols 4 --first-symbol 1";
 
@@ -135,7 +125,8 @@ constexpr const char* kArguments =
 TEST(CopyOnlyTask, ReadsDocumentsAsIfTheyWereVisible) {
   const auto model = copying_model();
   TaskRun run;
-  const Json all = Json::parse(parse_task(kArguments)->run({subject_of(model)}, run).json);
+  const Json all =
+      Json::parse(parse_task(kArguments)->run({subject_of(model, "copying")}, run).json);
   RecallQuestionOptions options = recall_options();
   const auto questions = recall_questions(options);
   int64_t right = 0, tokens = 0;
@@ -163,7 +154,7 @@ TEST(CopyOnlyTask, ReadsDocumentsAsIfTheyWereVisible) {
 TEST(CopyOnlyTask, GoesOnFromItsPieces) {
   const TempDir dir;
   const auto model = copying_model();
-  Subject subject = subject_of(model);
+  Subject subject = subject_of(model, "copying");
   std::string whole;
   {
     TaskRun run(dir.path(), "copy-only");
@@ -176,7 +167,7 @@ TEST(CopyOnlyTask, GoesOnFromItsPieces) {
 }
 
 TEST(CopyOnlyTask, RefusesQuestionsThatDoNotFit) {
-  const Subject subject = subject_of(copying_model());
+  const Subject subject = subject_of(copying_model(), "copying");
   const auto message = [&](const std::string& arguments, std::vector<Subject> subjects) {
     TaskRun run;
     try {

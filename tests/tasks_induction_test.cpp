@@ -12,6 +12,7 @@
 #include "cplm/tasks.h"
 #include "ops/attention_stripe.h"
 #include "support/models.h"
+#include "support/subjects.h"
 #include "support/temp_dir.h"
 #include "tasks/induction_measure.h"
 
@@ -174,13 +175,7 @@ TEST(InductionScores, OfTheCopyHeadAreItsOwnWeights) {
 TEST(InductionTask, AModelWithoutNumbersIsToldAsSuch) {
   const TempDir dir;
   const std::shared_ptr<LanguageModel> model = make_model(tiny_config(HeadKind::kCplm));
-  Subject subject;
-  subject.name = "broken";
-  subject.path = "runs/broken";
-  subject.config.model = model->config();
-  subject.config.data.sequence_length = 24;
-  subject.identity = [] { return "weights"; };
-  subject.open = [model] { return model; };
+  const Subject subject = subject_of(model, "broken");
   const at::Tensor query =
       model->parameters().find("model.layers.1.self_attn.q_proj.weight")->master;
   query[0][0].fill_(std::nan(""));
