@@ -28,7 +28,8 @@ class Tokenizer {
  public:
   // Error(kBadData) naming the file when it is no tokenizer.json or has no token as options.eos;
   // Error with what to do when Python or its `tokenizers` package is missing.
-  explicit Tokenizer(const std::filesystem::path& tokenizer_json, TokenizerOptions options = {});
+  explicit Tokenizer(const std::filesystem::path& tokenizer_json,
+                     const TokenizerOptions& options = {});
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

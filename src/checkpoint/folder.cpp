@@ -193,10 +193,10 @@ fs::file_type type_at(const fs::path& path) {
 }
 
 Condition condition_of(const fs::path& folder, bool was_latest) try {
-  const Condition no_manifest{was_latest ? CheckpointState::kDamaged : CheckpointState::kUnfinished,
-                              type_at(folder) == fs::file_type::directory
-                                  ? str(kManifestFile, " is missing")
-                                  : "it is not a folder"};
+  Condition no_manifest{was_latest ? CheckpointState::kDamaged : CheckpointState::kUnfinished,
+                        type_at(folder) == fs::file_type::directory
+                            ? str(kManifestFile, " is missing")
+                            : "it is not a folder"};
   const std::optional<std::string> text = text_if_there(folder / kManifestFile);
   if (!text) return no_manifest;
   const std::string problem = problem_of_files(folder, *text);

@@ -55,6 +55,7 @@ class FileMap {
     const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
     const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + size) / page * page;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address rounded to its page
     if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   }
 

@@ -269,6 +269,7 @@ std::string make_safetensors_header(
     const std::map<std::string, std::string>& metadata) {
   std::set<std::string> names{kMetadataKey};
   std::vector<std::string> items;
+  items.reserve(metadata.size());
   for (const auto& [key, value] : metadata) items.push_back(str(quoted(key), ":", quoted(value)));
   std::string text = str("{", quoted(kMetadataKey), ":{", join(items, ","), "}");
   for (const auto& [name, entry] : entries) {
@@ -296,6 +297,7 @@ uint64_t element_bytes(at::ScalarType dtype) { return dtype_of(dtype).bytes; }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::vector<std::string> sizes;
+  sizes.reserve(shape.size());
   for (int64_t size : shape) sizes.push_back(str(size));
   return str("[", join(sizes, ", "), "]");
 }

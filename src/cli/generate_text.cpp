@@ -219,6 +219,7 @@ class Writer {
         explain_json(model_, ids, options, [&](const std::vector<int64_t>& of) {
           if (tokenizer_) return tokenizer_->token_texts(of);
           std::vector<std::string> texts;
+          texts.reserve(of.size());
           for (const int64_t id : of) texts.push_back(str(" ", id));
           return texts;
         });

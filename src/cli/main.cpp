@@ -111,7 +111,7 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error,
   }
   std::string path;
   for (const CLI::App* at = &command; at != nullptr; at = at->get_parent()) {
-    path = " " + at->get_name() + path;
+    path.insert(0, " " + at->get_name());
   }
   return message + "; see" + path + " --help";
 }

@@ -42,6 +42,7 @@ std::vector<Prompt> read_prompts(const std::vector<std::string>& texts,
                                  const std::vector<std::string>& files,
                                  const std::vector<std::string>& ids) {
   std::vector<Prompt> prompts;
+  prompts.reserve(texts.size() + files.size() + ids.size());
   for (const std::string& text : texts) prompts.push_back({text, {}, "--prompt"});
   for (const std::string& file : files) {
     const std::filesystem::path path = file == "-" ? "/dev/stdin" : expand_tilde(file);

@@ -81,6 +81,7 @@ std::vector<Subject> subjects_of(const std::vector<std::string>& paths,
                                     : subject_of(path, arguments));
   }
   std::vector<ModelConfig> models;
+  models.reserve(subjects.size());
   for (const Subject& subject : subjects) models.push_back(subject.config.model);
   check_yarn(arguments, models);
   make_names_differ(subjects);

@@ -15,7 +15,7 @@ namespace {
 // Once train() has begun, an error may be one rank's own.
 Config load_checked_config(const ConfigArgument& argument) {
   try {
-    const Config config = argument.load();
+    Config config = argument.load();
     check_settings(config, read_launch().size);
     return config;
   } catch (const Error& error) {

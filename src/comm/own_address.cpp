@@ -44,7 +44,7 @@ std::string own_address(const Launch& launch) {
   if (::getaddrinfo(launch.address.c_str(), port.c_str(), &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> targets(found, &::freeaddrinfo);
   for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
-    const std::string address = address_towards(*target);
+    std::string address = address_towards(*target);
     if (address.empty() || address.starts_with("127.") || address == "::1") continue;
     return address;
   }

@@ -81,7 +81,7 @@ RunEnd PeerWatch::find_lost() {
 RunEnd PeerWatch::explain() noexcept {
   if (const auto end = heard()) return *end;  // the store may be gone by now
   try {
-    const RunEnd end = find_lost();
+    RunEnd end = find_lost();
     let_others_hear();
     return end;
   } catch (const std::exception&) {

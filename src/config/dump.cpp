@@ -48,6 +48,7 @@ std::string value_text(const Value& value) {
     return value ? value_text(*value) : "null";
   } else if constexpr (IsVector<Value>::value) {
     std::vector<std::string> parts;
+    parts.reserve(value.size());
     for (const auto& item : value) parts.push_back(value_text(item));
     return "[" + join(parts, ", ") + "]";
   } else if constexpr (std::is_same_v<Value, DataSource>) {

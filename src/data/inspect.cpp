@@ -239,6 +239,7 @@ void take_samples(const InspectOptions& options, const std::optional<TokenText>&
           static_cast<size_t>(std::min(range[1] - range[0], options.sample_tokens)));
       reader->read_tokens(range[0], static_cast<int64_t>(tokens.size()), tokens.data());
       std::vector<std::string> ids;
+      ids.reserve(tokens.size());
       for (const int32_t token : tokens) ids.push_back(std::to_string(token));
       report.samples.push_back(
           {info.path, document, range[1] - range[0], text ? text->shown(tokens) : join(ids, " ")});

@@ -34,7 +34,7 @@ struct BatchLoader::Impl {
         options(loader_options),
         order(loader_options.seed, window_set.sources()) {
     check_options(options);
-    thread = std::jthread([this](std::stop_token stop) { read_ahead(stop); });
+    thread = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
   }
 
   // Checked before every row, so that destruction never waits for a whole batch.

@@ -27,7 +27,7 @@ std::optional<fs::path> Manifest::find(const fs::path& shard) {
   return std::nullopt;
 }
 
-Manifest::Manifest(fs::path path) : path_(fs::absolute(path)) {
+Manifest::Manifest(const fs::path& path) : path_(fs::absolute(path)) {
   const nlohmann::json root = nlohmann::json::parse(read_file(path_), nullptr, false);
   const bool has_files = root.is_object() && root.contains("files") && root["files"].is_object();
   if (!has_files) {

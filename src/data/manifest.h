@@ -19,7 +19,7 @@ class Manifest {
   // Beside the shard or one folder above, the nearer one; nothing when there is none.
   static std::optional<std::filesystem::path> find(const std::filesystem::path& shard);
   // Error(kBadData) when it is not JSON with an object `files`.
-  explicit Manifest(std::filesystem::path path);
+  explicit Manifest(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   // By name relative to the manifest's folder; an entry that is not as the format says is empty.

@@ -26,7 +26,7 @@ class Manifests {
     std::optional<fs::path> path;
     if (!passes(problems, [&] { path = Manifest::find(shard); }) || !path) return nullptr;
     const auto [place, added] = read_.try_emplace(*path);
-    if (added) passes(problems, [&] { place->second.emplace(*path); });
+    if (added) passes(problems, [&, &manifest = place->second] { manifest.emplace(*path); });
     return place->second ? &*place->second : nullptr;
   }
   std::vector<const Manifest*> all() const {
@@ -182,11 +182,12 @@ void check_tokenizers(const std::vector<Work>& work, Problems& problems) {
     const auto tokenizer = find_tokenizer(shard.path);
     if (!tokenizer) continue;
     const auto [place, added] = hashes.try_emplace(*tokenizer);
-    if (added && !passes(problems, [&] { place->second = sha256_file(*tokenizer); })) continue;
-    if (place->second.empty() || place->second == shard.contents.info->tokenizer_sha256) continue;
+    std::string& hash = place->second;
+    if (added && !passes(problems, [&] { hash = sha256_file(*tokenizer); })) continue;
+    if (hash.empty() || hash == shard.contents.info->tokenizer_sha256) continue;
     problems.push_back(str(shard.path.string(), ": was made with the tokenizer of sha256 ",
                            shard.contents.info->tokenizer_sha256, ", but ", tokenizer->string(),
-                           " has ", place->second));
+                           " has ", hash));
   }
 }
 

@@ -30,7 +30,7 @@ int64_t AttentionCache::bytes() const {
 void AttentionCache::reserve(int64_t positions) {
   if (window_ > 0 || positions <= slots()) return;
   const auto grown = [&](const at::Tensor& ring) {
-    const at::Tensor wide =
+    at::Tensor wide =
         at::zeros({ring.size(0), ring.size(1), positions, ring.size(3)}, ring.options());
     wide.narrow(2, 0, ring.size(2)).copy_(ring);
     return wide;
@@ -117,7 +117,7 @@ KeysValues AttentionCache::seen_by(const NewRun& run, const at::Tensor& new_keys
     if (first >= run.past) return fresh;
     return at::cat({in_order(ring, run.sequence, first, run.past), fresh}, 1);
   };
-  const KeysValues all{seen(keys_, new_keys), seen(values_, new_values)};
+  KeysValues all{seen(keys_, new_keys), seen(values_, new_values)};
   if (window_ > 0) remember(run, new_keys, new_values);
   return all;
 }
@@ -131,7 +131,7 @@ at::Tensor AttentionCache::attend_with_documents(const at::Tensor& q, const Keys
   const auto number_bytes = static_cast<int64_t>(at::elementSize(wide));
   const int64_t rows_at_once =
       std::max<int64_t>(1, ops::kCopyTileBytes / (number_bytes * q.size(1) * (documents + seen)));
-  const at::Tensor out = at::empty_like(q);
+  at::Tensor out = at::empty_like(q);
   for (int64_t begin = 0; begin < run.count; begin += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, run.count - begin);
     const at::Tensor q_rows = q.narrow(0, begin, rows)
@@ -205,7 +205,7 @@ at::Tensor AttentionCache::attend_batch(const at::Tensor& q, const at::Tensor& k
 at::Tensor AttentionCache::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const DecodePass& pass) {
   if (pass.is_batch && !document_keys_.defined()) return attend_batch(q, k, v, pass);
-  const at::Tensor out = at::empty_like(q);
+  at::Tensor out = at::empty_like(q);
   for (const NewRun& run : pass.runs) {
     const auto rows = [&](const at::Tensor& x) { return x.narrow(0, run.begin, run.count); };
     rows(out).copy_(attend_run(rows(q), rows(k), rows(v), run, pass.context.ops));

@@ -37,7 +37,7 @@ void check_documents(const Documents& documents, int64_t vocab_size) {
 at::Tensor side_by_side(const Documents& documents, size_t begin, size_t end) {
   size_t longest = 0;
   for (size_t d = begin; d < end; ++d) longest = std::max(longest, documents[d].size());
-  const at::Tensor ids =
+  at::Tensor ids =
       at::zeros({static_cast<int64_t>(end - begin), static_cast<int64_t>(longest)}, at::kLong);
   for (size_t d = begin; d < end; ++d) {
     ids.select(0, static_cast<int64_t>(d - begin))

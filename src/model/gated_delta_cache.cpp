@@ -117,7 +117,7 @@ at::Tensor GatedDeltaCache::advance(const DeltaRows& rows, const DecodePass& pas
                        [&](const NewRun& run) { return run.sequence == undo.sequence; });
   });
   if (pass.is_batch) return advance_batch(rows, pass);
-  const at::Tensor out =
+  at::Tensor out =
       at::empty({rows.inputs.size(1), shape_.heads, shape_.value_dim}, rows.inputs.options());
   for (const NewRun& run : pass.runs) {
     out.narrow(0, run.begin, run.count).copy_(advance_run(rows, run, pass.context.ops));

@@ -54,7 +54,7 @@ void HeadCopyCache::reserve(int64_t positions) {
   const auto grown = [&](const at::Tensor& old) {
     std::vector<int64_t> shape = old.sizes().vec();
     shape[1] = positions;
-    const at::Tensor wide = at::zeros(shape, old.options());
+    at::Tensor wide = at::zeros(shape, old.options());
     wide.narrow(1, 0, old.size(1)).copy_(old);
     return wide;
   };

@@ -127,7 +127,7 @@ class GatedDeltaMixer : public Mixer {
     const ops::GatedNormInput in = norm_input(kept.result.out, kept.projected);
     ops::add_linear_weight_grad(dy, ops::gated_rms_norm(in, ops), store_[out_].grad);
     const at::Tensor d = ops::linear_input_grad(dy, store_[out_].value);
-    const at::Tensor dout = d.view(kept.result.out.sizes());
+    at::Tensor dout = d.view(kept.result.out.sizes());
     ops::gated_rms_norm_backward(in, d, dout, gate_part(dprojected), store_[norm_].grad, ops);
     kept.result.out.reset();
     return dout;

@@ -24,7 +24,7 @@ at::Tensor forward_backward(LanguageModel& model, const ModelInput& input, doubl
   BackboneSaved saved;
   const at::Tensor h = model.backbone().forward(input, model.options(), &saved);
   const at::Tensor dh = at::empty_like(h);
-  const at::Tensor log_prob = model.head().forward_backward(h, input, target_weight, dh, squares);
+  at::Tensor log_prob = model.head().forward_backward(h, input, target_weight, dh, squares);
   model.backbone().backward(input, dh, std::move(saved), ready);
   return log_prob;
 }

@@ -53,6 +53,7 @@ std::vector<const ValidationRecord*> records_at(const Comparison& comparison, co
 template <class Get>
 Spread spread_over(const std::vector<const ValidationRecord*>& records, Get get) {
   std::vector<double> values;
+  values.reserve(records.size());
   for (const ValidationRecord* record : records) values.push_back(get(*record));
   return spread_of(values);
 }

@@ -46,6 +46,7 @@ std::string TextTable::text() const {
     return trimmed_end(out) + "\n";
   };
   std::vector<std::string> rule;
+  rule.reserve(widths.size());
   for (const size_t width : widths) rule.emplace_back(width, '-');
   std::string text = line(titles) + line(rule);
   for (const auto& row : rows_) text += line(row);

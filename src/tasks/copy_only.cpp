@@ -238,7 +238,7 @@ TaskResult report(const Json& all) {
   for (const Json& subject : all["subjects"]) {
     TaskSummary summary;
     for (const auto& [name, way] : subject["ways"].items()) {
-      const auto number = [&](const char* key) { return way[key].get<double>(); };
+      const auto number = [&reading = way](const char* key) { return reading[key].get<double>(); };
       const std::string model = subject["name"];
       const double share = number("of_visible");
       shown.add_row({model, name, number("accuracy"),

@@ -30,7 +30,7 @@ bool copies(const LanguageModel& model) { return model.config().head == HeadKind
 }  // namespace
 
 at::Tensor lm_head_matrix(const LanguageModel& model) {
-  const at::Tensor weight = lm_weight(model).to(at::kDouble);
+  at::Tensor weight = lm_weight(model).to(at::kDouble);
   if (!copies(model)) return weight;
   const at::Tensor& copy_token = parameter(model, "copy_token.weight").master;
   return at::cat({weight, copy_token.to(at::kDouble).unsqueeze(0)});
@@ -126,7 +126,7 @@ at::Tensor SequenceGradients::seen_from(const at::Tensor& vectors, int64_t posit
   const auto rows = [&](const at::Tensor& table) {
     return table.narrow(0, position, 1).expand({count, table.size(1)});
   };
-  const at::Tensor turned = vectors.clone();
+  at::Tensor turned = vectors.clone();
   ops::rope_(turned.view({1, count, 1, vectors.size(1)}), {rows(rope_.cos), rows(rope_.sin)},
              ops::RopeDirection::kInverse, OpsKind::kComposed);
   return turned;

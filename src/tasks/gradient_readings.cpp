@@ -88,6 +88,7 @@ template <class Tell>
 Json readings_of(const std::vector<PathReading>& readings, bool has_sink, const Tell& tell) {
   const auto gather = [&](const auto& number_of) {
     std::vector<double> numbers;
+    numbers.reserve(readings.size());
     for (const PathReading& reading : readings) numbers.push_back(number_of(reading));
     return numbers;
   };

@@ -69,6 +69,7 @@ std::vector<ScoredRequests> Requests::tokenize_all(const std::vector<RequestFile
                                                    const std::vector<Subject>& subjects) const {
   const int64_t context = common_context(context_, subjects);
   std::vector<ScoredRequests> requests;
+  requests.reserve(subjects.size());
   for (const Subject& subject : subjects) {
     requests.push_back(
         {modes_of(subject, modes()),

@@ -71,10 +71,12 @@ std::string ResultTable::text() const {
 
 std::string ResultTable::csv() const {
   std::vector<std::string> names;
+  names.reserve(columns_.size());
   for (const Column& column : columns_) names.push_back(csv_text(column.name));
   std::string text = join(names, ",") + "\n";
   for (const auto& row : rows_) {
     std::vector<std::string> cells;
+    cells.reserve(row.size());
     for (const Cell& cell : row) {
       cells.push_back(
           std::visit(Overloaded{[](std::monostate) { return std::string(); },

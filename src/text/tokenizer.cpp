@@ -55,7 +55,7 @@ class Tokenizer::Service : public JsonService {
   }
 };
 
-Tokenizer::Tokenizer(const std::filesystem::path& tokenizer_json, TokenizerOptions options)
+Tokenizer::Tokenizer(const std::filesystem::path& tokenizer_json, const TokenizerOptions& options)
     : service_(std::make_unique<Service>(
           project_root(), kScript, arguments_for(tokenizer_json, options), options.patience_s)) {
   const json description = service_->receive();
