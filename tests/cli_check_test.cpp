@@ -89,7 +89,7 @@ TEST(CliCheck, TheTextForPeopleTellsTheSame) {
   EXPECT_THAT(mixed.out, HasSubstr("data/train/0.h5: 75 %, 992 tokens an epoch, "));
   const ProcessResult small = folder.cplm({"check", "config.yaml", "--set", "model.vocab_size=9"});
   EXPECT_EQ(small.exit_code, 2);
-  EXPECT_THAT(small.out, HasSubstr("the shards' vocabulary is 64, model.vocab_size is 9"));
+  EXPECT_THAT(small.out, HasSubstr("0.h5 is 64, model.vocab_size is 9"));
 }
 
 // ---- what train would refuse
@@ -155,7 +155,7 @@ TEST_F(CliCheckAndTrain, AgreeOnTheDevice) {
 
 TEST_F(CliCheckAndTrain, AgreeOnTheData) {
   expect_refused({"model.vocab_size=60"}, ExitCode::kBadConfig,
-                 "data.train: the shards' vocabulary is 64, model.vocab_size is 60");
+                 "data.train: the vocabulary of data/train/0.h5 is 64, model.vocab_size is 60");
   expect_refused({"data.sequence_length=4096", "train.batch_tokens=4096"}, ExitCode::kBadData,
                  "no window of sequence_length + 1 = 4097 tokens");
   expect_refused({"train.batch_tokens=8192"}, ExitCode::kBadData,

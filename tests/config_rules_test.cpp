@@ -108,6 +108,22 @@ TEST(ConfigRules, LengthIsGivenOnce) {
   EXPECT_THROW(Config().total_steps(), Error);
 }
 
+// Each size is allowed; what is counted from them together stays within 64 bits.
+TEST(ConfigRules, SizesAreBoundedTogether) {
+  const auto error_of = [](const std::vector<std::string>& overrides) {
+    return test::config_error_of([&] { small_config(overrides); });
+  };
+  EXPECT_THAT(error_of({"model.hidden_size=16777216", "model.vocab_size=16777216",
+                        "model.num_hidden_layers=10000", "model.intermediate_size=16777216"}),
+              HasSubstr("model.hidden_size: expected a model of at most 1e16 parameters"));
+  EXPECT_THAT(error_of({"train.micro_batch=16777216", "data.sequence_length=16777216",
+                        "train.batch_tokens=281474976710656"}),
+              HasSubstr("train.micro_batch: expected at most 1e16 activations"));
+  EXPECT_THAT(error_of({"train.steps=1e15", "train.batch_tokens=64"}),
+              EndsWith("a run of at most 1e15 tokens, found 1000000000000000 steps of 64 tokens"));
+  EXPECT_EQ(small_config({"train.steps=1e12"}).total_steps(), 1'000'000'000'000);
+}
+
 TEST(ConfigRules, BatchesHoldWholeSequences) {
   EXPECT_EQ(small_config().batch_sequences(), 4);
   EXPECT_THAT(override_error("train.batch_tokens=65"),
@@ -175,6 +191,7 @@ class RandomConfig {
     model.num_attention_heads = model.num_key_value_heads * pick(1, 4);
     model.hidden_size = model.num_attention_heads * 2 * pick(1, 40);
     model.num_hidden_layers = pick(1, 6);
+    model.intermediate_size = pick(1, 100'000);  // with the longest sequences still countable
     model.linear_num_heads = pick(1, 4);  // where they are not given, the resolved config has them
     model.linear_key_head_dim = pick(1, 9);
     model.linear_value_head_dim = pick(1, 9);
@@ -186,6 +203,10 @@ class RandomConfig {
     config.train.batch_tokens = config.data.sequence_length * pick(1, 9);
     (pick(0, 1) == 1 ? config.train.steps : config.train.total_tokens).reset();
     if (!config.train.steps && !config.train.total_tokens) config.train.steps = 7;
+    if (config.train.steps) {
+      config.train.steps = std::min(*config.train.steps,
+                                    static_cast<int64_t>(kMaxCount) / config.train.batch_tokens);
+    }
     for (DataSource& source : config.data.train) {
       source.weight.reset();
       if (weighted) source.weight = 0.1 + static_cast<double>(pick(1, 100)) / 7;

@@ -87,6 +87,10 @@ TEST(ConfigValues, RangesNameTheirEnds) {
               HasSubstr("expected a number above 0, found \"0\""));
   EXPECT_THAT(override_error("schedule.decay_fraction=1.5"), HasSubstr("a number from 0 to 1"));
   EXPECT_THAT(override_error("train.steps=1e16"), HasSubstr("from 1 to 1e15"));
+  // In float32 smaller ones would be nothing, and 0 / 0 no number.
+  for (const char* key : {"optimizer.eps", "model.rms_norm_eps"}) {
+    EXPECT_THAT(override_error(str(key, "=1e-60")), HasSubstr("a number of at least 1.2e-38"));
+  }
   EXPECT_THAT(override_error("optimizer.betas=[0.9, 1]"),
               HasSubstr("optimizer.betas[1]: expected a number of at least 0 and below 1"));
   EXPECT_THAT(override_error("optimizer.betas=[0.9]"), HasSubstr("a list of 2"));

@@ -148,6 +148,18 @@ TEST_F(MetricsTest, ResumeMovesLaterLinesAndKeepsTheRestByteForByte) {
   EXPECT_EQ(stale(), "{\"kind\":\"train\",\"step\":21}\n" + later);
 }
 
+TEST_F(MetricsTest, OwedEvaluationsOfTheStepItselfMoveToo) {
+  const std::string kept =
+      "{\"kind\":\"validation\",\"step\":10}\n{\"kind\":\"train\",\"step\":20}\n";
+  const std::string owed =
+      "{\"kind\":\"validation\",\"step\":20}\n{\"kind\":\"task\",\"step\":20}\n";
+  const std::string data = "{\"kind\":\"data\",\"step\":20}\n";
+  write_text(kept + owed + data);
+  MetricsWriter(dir_.path(), 20, /*owes_validation=*/true);
+  EXPECT_EQ(text(), kept + data);
+  EXPECT_EQ(stale(), owed);
+}
+
 TEST_F(MetricsTest, ASecondResumeAppendsToTheStaleLines) {
   write_text("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
   MetricsWriter(dir_.path(), 2);

@@ -242,7 +242,7 @@ class TrainFullDisk : public TrainFaults {
   void SetUp() override {
     if (!disk_.mounted()) GTEST_SKIP() << "this user may not mount a tmpfs";
     fs::copy(folder_ / "run", disk_.path() / "run", fs::copy_options::recursive);
-    make_text_like_shard(folder_ / "long/0.h5", 160'001, 64, 5);
+    make_text_like_shard(folder_ / "long/0.h5", 80'001, 64, 5);
   }
   std::string run() const { return (disk_.path() / "run").string(); }
   std::string file(const std::string& name) const { return read_file(disk_.path() / "run" / name); }
@@ -250,11 +250,11 @@ class TrainFullDisk : public TrainFaults {
 };
 
 TEST_F(TrainFullDisk, WhileValidatingItLeavesNoHalfFile) {
-  disk_.fill_but(100 << 10);
-  expect_error(folder_.train(run(), {"data.validation=[long/*.h5]", "validation.sequences=0",
-                                     "validation.every=26", "train.micro_batch=500"}),
-               ExitCode::kFailed,
-               AllOf(HasSubstr("validation/step_26.h5"), HasSubstr("the disk is full")));
+  disk_.fill_but(40 << 10);
+  expect_error(
+      folder_.train(
+          run(), {"data.validation=[long/*.h5]", "validation.sequences=0", "validation.every=26"}),
+      ExitCode::kFailed, AllOf(HasSubstr("validation/step_26.h5"), HasSubstr("the disk is full")));
   EXPECT_EQ(fs::exists(disk_.path() / "run/validation/step_26.h5"), false);
   EXPECT_EQ(fs::exists(disk_.path() / "run/validation/step_26.h5.partial"), false);
   disk_.empty();
@@ -285,12 +285,12 @@ TEST_F(TrainFullDisk, WhileSavingItKeepsTheOlderCheckpoints) {
 
 // The same without the right to mount: a file may not grow.
 TEST_F(TrainFaults, AValidationFileThatMayNotGrowIsAnErrorAndNoHalfFile) {
-  make_text_like_shard(folder_ / "long/0.h5", 160'001, 64, 5);
-  expect_error(folder_.train_after("ulimit -f 100", "run",
-                                   {"data.validation=[long/*.h5]", "validation.sequences=0",
-                                    "validation.every=26", "train.micro_batch=500"}),
-               ExitCode::kFailed,
-               AllOf(HasSubstr("validation/step_26.h5"), HasSubstr("File too large")));
+  make_text_like_shard(folder_ / "long/0.h5", 80'001, 64, 5);
+  expect_error(
+      folder_.train_after(
+          "ulimit -f 60", "run",
+          {"data.validation=[long/*.h5]", "validation.sequences=0", "validation.every=26"}),
+      ExitCode::kFailed, AllOf(HasSubstr("validation/step_26.h5"), HasSubstr("File too large")));
   EXPECT_FALSE(fs::exists(folder_ / "run/validation/step_26.h5"));
   EXPECT_FALSE(fs::exists(folder_ / "run/validation/step_26.h5.partial"));
   expect_same_end(folder_.train("run"));

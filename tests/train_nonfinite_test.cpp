@@ -21,9 +21,8 @@ using testing::HasSubstr;
 constexpr int kPoison = 7;  // the token
 constexpr int64_t kLength = 16;
 
-// A rate so small that weights barely move: the trap below must stay as it was laid.
 const Texts kSettings = {"model.tie_word_embeddings=false",
-                         "optimizer.lr=1e-30",
+                         "optimizer.lr=1e-3",
                          "train.init_from=trap",
                          "data.train=[poisoned/*.h5]",
                          "checkpoint.every=4",
@@ -37,16 +36,20 @@ Texts with(const std::string& setting) {
   return all;
 }
 
-// Only the poison has a first feature; the first MLP multiplies its square by 1e40.
+// Only the poison has a first feature, which the first MLP alone reads: it multiplies its square by
+// 1e40. Nothing else reads or writes that feature, so that training never moves the trap.
 void lay_trap(const TrainingFolder& folder) {
   ModelConfig config =
       load_config(folder / "config.yaml", {"model.tie_word_embeddings=false"}).model;
   LanguageModel model(config, {at::TensorOptions().dtype(at::kFloat), OpsKind::kFused, {}});
   initialize(model.parameters(), config, 3);
   const auto value = [&](const std::string& name) { return model.parameters().find(name)->value; };
-  value("model.embed_tokens.weight").select(1, 0).zero_();
+  for (const Parameter& p : model.parameters().all()) {
+    const bool writes = p.name.ends_with("o_proj.weight") || p.name.ends_with("down_proj.weight");
+    if (p.value.dim() == 2) p.value.select(writes ? 0 : 1, 0).zero_();
+  }
+  value("copy_token.weight").select(0, 0).zero_();
   value("model.embed_tokens.weight").select(0, kPoison).select(0, 0).fill_(1.0);
-  value("model.layers.0.self_attn.o_proj.weight").select(0, 0).zero_();
   for (const char* name : {"gate_proj", "up_proj"}) {
     const at::Tensor row =
         value(std::string("model.layers.0.mlp.") + name + ".weight").select(0, 0);
@@ -137,6 +140,7 @@ TEST_F(Nonfinite, RewindEndsWhereSkipEnds) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("rewind 1 of 3: at step 4"), HasSubstr("rewind 3 of 3: at step 8")));
   EXPECT_EQ(folder.weights("rewind", 14), folder.weights("skip", 14));
+  EXPECT_NE(folder.weights("skip", 14), folder.weights("skip", 12));
   EXPECT_EQ(adam_step("rewind"), 11.0F);
   // Each batch that was left out has its line, at its place in the history.
   EXPECT_EQ(recorded_steps("rewind"), (std::vector<int64_t>{6, 7, 11}));

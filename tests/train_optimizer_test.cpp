@@ -103,6 +103,9 @@ TEST(AdamW, EqualsTheFormulaInDouble) {
 
 TEST(AdamW, EqualsTheFormulaInFloat) {
   expect_plain_adamw(at::kFloat, settings(0.3), kSingleUpdate);
+  OptimizerConfig slow = settings(0.3);  // 1 - beta of a float32 beta would be 0.19 or 1 off
+  slow.betas = {0.9999999, 0.99999999};
+  expect_plain_adamw(at::kFloat, slow, kSingleUpdate);
 }
 
 TEST(AdamW, PatternsNameWhatIsNotDecayed) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cplm/base.h"
+#include "support/checks.h"
 #include "support/shards.h"
 #include "support/training_folder.h"
 
@@ -17,12 +18,6 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-void expect_error(const ProcessResult& result, ExitCode code,
-                  const testing::Matcher<std::string>& m) {
-  EXPECT_EQ(result.exit_code, static_cast<int>(code)) << result.err;
-  EXPECT_THAT(error_line(result), m);
-}
 
 void start_run(const TrainingFolder& folder, const std::string& name = "run") {
   const ProcessResult result = folder.train(name, {}, {"--stop-after", "5"});
@@ -191,10 +186,15 @@ TEST(TrainDisk, AnAsynchronousSaveThatFailsIsNeverCalledSaved) {
   EXPECT_EQ(read_file(folder / "run/latest"), "step_0000000005\n");
 }
 
+// A run that has not begun, whose log has no room.
+void make_run_with_full_log(const TrainingFolder& folder, const std::string& run) {
+  folder.files().write(run + "/config.yaml", "# resolved by cplm 0\n");
+  fs::create_symlink("/dev/full", folder / run / "log.txt");
+}
+
 TEST(TrainDisk, ALogThatCannotBeWrittenEndsTheRunInOneLine) {
   const TrainingFolder folder;
-  fs::create_directories(folder / "run");
-  fs::create_symlink("/dev/full", folder / "run/log.txt");
+  make_run_with_full_log(folder, "run");
   expect_error(folder.train("run"), ExitCode::kFailed,
                AllOf(HasSubstr("log.txt"), HasSubstr("No space left on device")));
 }
@@ -217,8 +217,7 @@ TEST(TrainDisk, ALogThatFailsWithTheErrorItselfLeavesTheErrorsCode) {
   const TrainingFolder folder;
   start_run(folder);
   make_foreign_checkpoint_with_nan(folder);
-  fs::create_directories(folder / "full");
-  fs::create_symlink("/dev/full", folder / "full/log.txt");
+  make_run_with_full_log(folder, "full");
   const ProcessResult result =
       folder.train("full", {"train.init_from=bad"}, {"--log-level", "error"});
   EXPECT_EQ(result.exit_code, static_cast<int>(ExitCode::kNotFinite)) << result.err;

@@ -51,6 +51,36 @@ TEST(TrainingData, StatesOfOtherShapesAreRefused) {
   EXPECT_THROW(run_from_json(json, "state.json"), Error);
 }
 
+TEST(RunState, NumbersThatNoRunCountsAreRefused) {
+  RunState state;
+  state.step = 7;
+  state.tokens = 448;
+  state.left_out = {3};
+  state.owes_validation = true;
+  const std::string json = to_json(state, "", 4, 7, {});
+  const SavedRun saved = run_from_json(json, "state.json");
+  EXPECT_EQ(saved.state.left_out, state.left_out);
+  EXPECT_TRUE(saved.state.owes_validation);
+  const std::pair<const char*, const char*> edits[] = {
+      {"\"step\": 7", "\"step\": -7"},
+      {"\"step\": 7", "\"step\": 7.5"},
+      {"\"tokens\": 448", "\"tokens\": 4611686018427387904"},
+      {"\"rewinds\": 0", "\"rewinds\": -1"},
+      {"    3\n", "    1e300\n"}};
+  for (const auto& [before, after] : edits) {
+    std::string edited = json;
+    ASSERT_NE(edited.find(before), std::string::npos) << before;
+    edited.replace(edited.find(before), std::string(before).size(), after);
+    try {
+      run_from_json(edited, "state.json");
+      ADD_FAILURE() << after;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("state.json: expected the training state"),
+                                      HasSubstr("a whole number from 0 to")));
+    }
+  }
+}
+
 TEST(ChangedFiles, AreNamedByPath) {
   const std::vector<TrainingShard> saved = {shard("d/a.h5", '1'), shard("d/b.h5", '2'),
                                             shard("d/c.h5", '3')};

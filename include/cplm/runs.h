@@ -77,7 +77,9 @@ class MetricsWriter {
  public:
   // Resuming at `resume_step`: lines of later steps, and damaged or torn ones, move to
   // metrics.stale.jsonl (appended); the rest stays byte for byte. A fresh run: -1 keeps nothing.
-  MetricsWriter(const std::filesystem::path& run_dir, int64_t resume_step);
+  // owes_validation: the step's validation and tasks are still to come, so their lines move too.
+  MetricsWriter(const std::filesystem::path& run_dir, int64_t resume_step,
+                bool owes_validation = false);
   ~MetricsWriter();
   void write(const TrainRecord& record);
   void write(const ValidationRecord& record);

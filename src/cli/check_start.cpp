@@ -85,11 +85,10 @@ void StartCheck::open_data() {
 void StartCheck::ask_data() {
   if (train_.windows) {
     if (run_) ask([&] { check_same_data(run_->data, training_data_of(*train_.windows)); });
-    ask([&] { check_vocabulary("data.train", *train_.windows, config_); });
-    ask([&] { check_enough_windows(train_.windows->sources(), config_); });
+    ask([&] { check_training_data(*train_.windows, config_, [] {}); });
   }
   if (validation_.windows) {
-    ask([&] { check_vocabulary("data.validation", *validation_.windows, config_); });
+    ask([&] { check_validation_data(*validation_.windows, config_, [] {}); });
   }
   // By default tasks measure on the validation set, with the tokenizer of the training shards.
   const bool has_validation = validation_.windows || config_.data.validation.empty();

@@ -10,9 +10,11 @@
 namespace cplm {
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
-// Largest size of anything that is multiplied by others: keeps every product inside 64 bits.
+// Largest size of anything that is multiplied by others; validate.cpp bounds the products.
 constexpr double kMaxSize = 1 << 24;
 constexpr double kMaxCount = 1e15;  // of steps or tokens; exact in a double
+// Smaller ones are no full numbers in float32, in which norms and updates are computed.
+constexpr double kLeastEps = 1.2e-38;
 
 struct Rule {
   double min = -kUnbounded;  // of numbers, and of the numbers in a list
@@ -112,8 +114,7 @@ struct Fields<ModelConfig> {
             "base of the rotary frequencies"),
       field("rope_scaling", &C::rope_scaling, kAny, "",
             "YaRN of the full layers, or null; sliding layers and the copy head stay unscaled"),
-      field("rms_norm_eps", &C::rms_norm_eps, {.min = 0, .above_min = true}, "",
-            "added to the mean square"),
+      field("rms_norm_eps", &C::rms_norm_eps, {.min = kLeastEps}, "", "added to the mean square"),
       field("initializer_range", &C::initializer_range, {.min = 0}, "",
             "standard deviation of the initial matrices"),
       field("tie_word_embeddings", &C::tie_word_embeddings, kAny, "",
@@ -203,8 +204,7 @@ struct Fields<OptimizerConfig> {
       field("lr", &C::lr, {.min = 0, .above_min = true}, "", "peak learning rate"),
       field("betas", &C::betas, {.min = 0, .max = 1, .below_max = true, .length = 2}, "",
             "decay of the two running means"),
-      field("eps", &C::eps, {.min = 0, .above_min = true}, "",
-            "added to the root of the second mean"),
+      field("eps", &C::eps, {.min = kLeastEps}, "", "added to the root of the second mean"),
       field("weight_decay", &C::weight_decay, {.min = 0}, "", "decoupled, times the learning rate"),
       field("no_decay", &C::no_decay, kAny, "",
             "tensors without weight decay: names or globs (`*` also matches dots)"),
@@ -232,7 +232,9 @@ struct Fields<ValidationConfig> {
   static constexpr auto list = std::make_tuple(
       field("every", &C::every, kEvery, "steps", "between validations; 0 is only at the end"),
       field("sequences", &C::sequences, kEvery, "sequences", "the first so many windows; 0 is all"),
-      field("tasks", &C::tasks, kAny, "", "evaluations that run along, each as `cplm eval` takes it, such as: recall --pairs 16"));
+      field(
+          "tasks", &C::tasks, kAny, "",
+          "evaluations that run along, each as `cplm eval` takes it, such as: recall --pairs 16"));
 };
 
 template <>

@@ -1,11 +1,15 @@
 // Rules that span several keys. Each names the place of the key to change and what it depends on.
 #include "config/validate.h"
 
+#include <algorithm>
+
 #include "config/fields.h"
 #include "cplm/base.h"
 
 namespace cplm {
 namespace {
+
+constexpr double kMaxNumbers = 1e16;  // of parameters, or activations of a micro-batch
 
 class Validator {
  public:
@@ -19,6 +23,7 @@ class Validator {
     resolve_layers();
     resolve_linear();
     check_batch();
+    check_products();
     check_mixture();
     check_length();
     check_precision();
@@ -125,6 +130,34 @@ class Validator {
              "), found ", config_.train.batch_tokens));
   }
 
+  // Sizes that are allowed each may be too much together: what is counted stays in 64 bits.
+  void check_products() const {
+    const double width = static_cast<double>(model_.hidden_size);
+    const double layers = static_cast<double>(model_.num_hidden_layers);
+    const double vocab = static_cast<double>(model_.vocab_size);
+    double inner = static_cast<double>(model_.intermediate_size), state = 0;
+    if (model_.has_layer(LayerKind::kLinear)) {
+      const double heads = static_cast<double>(model_.linear_heads());
+      const double key_dim = static_cast<double>(model_.linear_key_dim());
+      const double value_dim = static_cast<double>(model_.linear_value_dim());
+      inner += 2 * heads * (key_dim + value_dim);
+      state = heads * key_dim * value_dim;
+    }
+    if (width * (2 * vocab + layers * (4 * width + 3 * inner)) > kMaxNumbers) {
+      fail("model.hidden_size",
+           "expected a model of at most 1e16 parameters, found more; lower hidden_size, "
+           "intermediate_size, vocab_size or num_hidden_layers");
+    }
+    const double positions = std::min(static_cast<double>(config_.train.batch_tokens),
+                                      static_cast<double>(config_.train.micro_batch) *
+                                          static_cast<double>(config_.data.sequence_length));
+    if (positions * (vocab + layers * (8 * width + 4 * inner + state)) > kMaxNumbers) {
+      fail("train.micro_batch",
+           "expected at most 1e16 activations of its sequences, found more; lower micro_batch or "
+           "data.sequence_length");
+    }
+  }
+
   void check_mixture() const {
     const std::vector<DataSource>& sources = config_.data.train;
     const auto fail_source = [this](size_t source, const std::string& problem) {
@@ -156,6 +189,11 @@ class Validator {
     }
     if (!train.steps && !train.total_tokens) {
       fail_at(places_.of("train"), "missing required key: train.total_tokens or train.steps");
+    }
+    const double steps = static_cast<double>(config_.total_steps());
+    if (train.steps && steps * static_cast<double>(train.batch_tokens) > kMaxCount) {
+      fail("train.steps", str("expected a run of at most 1e15 tokens, found ", *train.steps,
+                              " steps of ", train.batch_tokens, " tokens"));
     }
   }
 

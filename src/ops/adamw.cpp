@@ -17,8 +17,9 @@ void adamw(const AdamWInput& in, OpsKind path) {
 
 GradNorm grad_norm(const at::Tensor& flat_grad, double limit, OpsKind path) {
   if (const Backend* fused = rows_of(flat_grad, path)) return fused->grad_norm(flat_grad, limit);
-  const at::Tensor norm = at::linalg_vector_norm(flat_grad);
-  return {norm.to(at::kDouble), clip_to(norm, limit, flat_grad.scalar_type()).scale};
+  // Summed in double, as the fused pass does it: squares of large float32 numbers overflow.
+  const at::Tensor norm = at::linalg_vector_norm(flat_grad, 2, {}, false, at::kDouble);
+  return {norm, clip_to(norm, limit, flat_grad.scalar_type()).scale};
 }
 
 GradNorm clip_to(const at::Tensor& norm, double limit, at::ScalarType dtype) {

@@ -20,9 +20,14 @@ struct Trimmed {
   int64_t num_stale_lines = 0, num_damaged_lines = 0;
 };
 
+bool is_evaluation(const Json& record) {
+  const auto kind = record.find("kind");
+  return kind != record.end() && (*kind == "validation" || *kind == "task");
+}
+
 // Lines without a step (kinds this version does not know) belong to the line before them. A line
 // that is no JSON object cannot be kept: readers would stop at it.
-Trimmed divide_at_step(std::string_view text, int64_t resume_step) {
+Trimmed divide_at_step(std::string_view text, int64_t resume_step, bool owes_validation) {
   Trimmed result;
   int64_t step = 0;
   while (!text.empty()) {
@@ -34,7 +39,8 @@ Trimmed divide_at_step(std::string_view text, int64_t resume_step) {
       const auto found = record.find("step");
       if (found != record.end() && found->is_number_integer()) step = found->get<int64_t>();
     }
-    const bool keep = record.is_object() && step <= resume_step;
+    const bool to_come = owes_validation && step == resume_step && is_evaluation(record);
+    const bool keep = record.is_object() && step <= resume_step && !to_come;
     (keep ? result.kept : result.stale).append(line).append("\n");
     if (!record.is_object()) {
       ++result.num_damaged_lines;
@@ -53,10 +59,10 @@ void append_stale(const fs::path& path, std::string_view lines) {
 
 // The stale lines are safe on disk before metrics.jsonl loses them; a crash in between makes the
 // next resume append them a second time, which loses nothing.
-void trim_to_step(const fs::path& path, int64_t resume_step) {
+void trim_to_step(const fs::path& path, int64_t resume_step, bool owes_validation) {
   if (!fs::exists(path)) return;
   const std::string text = read_file(path);
-  const Trimmed trimmed = divide_at_step(text, resume_step);
+  const Trimmed trimmed = divide_at_step(text, resume_step, owes_validation);
   if (trimmed.kept == text) return;
   if (!trimmed.stale.empty()) {
     const fs::path stale_path = path.parent_path() / "metrics.stale.jsonl";
@@ -85,10 +91,10 @@ Json to_json(const char* kind, const Record& record) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const fs::path& run_dir, int64_t resume_step) {
+MetricsWriter::MetricsWriter(const fs::path& run_dir, int64_t resume_step, bool owes_validation) {
   make_folders(run_dir);
   const fs::path path = run_dir / "metrics.jsonl";
-  trim_to_step(path, resume_step);
+  trim_to_step(path, resume_step, owes_validation);
   file_ = std::make_unique<AppendedFile>(path);
   fsync_path(run_dir);
 }

@@ -2,6 +2,7 @@
 #include "train/run_folder.h"
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
 
 #include "cplm/base.h"
@@ -15,6 +16,29 @@ constexpr const char* kRunFiles[] = {
     "config.yaml", "tokenizer.json", "metrics.jsonl", "metrics.stale.jsonl",
     "log.txt",     "validation",     "checkpoints",   "checkpoints.stale",
     "latest",      "nonfinite"};
+
+constexpr const char* kResolvedBy = "# resolved by cplm ";
+
+bool is_run(const fs::path& dir) {
+  std::ifstream config(dir / "config.yaml");
+  std::string line;
+  std::getline(config, line);
+  return line.starts_with(kResolvedBy) || !list_checkpoints(dir).empty();
+}
+
+// Another's files, whose names a run gives to its own (a data set's validation/, say), are not for
+// a run to overwrite or to remove.
+void check_free_for_run(const fs::path& dir) {
+  if (is_run(dir)) return;
+  for (const char* name : kRunFiles) {
+    if (!fs::exists(fs::symlink_status(dir / name))) continue;
+    throw Error(str("run.dir: ", dir.string(), " holds ", name,
+                    ", which no run has written (its "
+                    "config.yaml would begin with \"",
+                    kResolvedBy, "...\"); take another run.dir"),
+                ExitCode::kBadConfig);
+  }
+}
 
 bool is_used(const fs::path& dir) {
   return fs::exists(dir / "metrics.jsonl") || !list_checkpoints(dir).empty();
@@ -192,6 +216,16 @@ void find_checkpoint(RunFolder& folder, const Config& config, const TrainOptions
 
 }  // namespace
 
+namespace {
+
+bool is_finished(const Config& config) try {
+  return has_nothing_to_do(inspect_run_folder(config).state, config);
+} catch (const Error&) {
+  return false;
+}
+
+}  // namespace
+
 RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
   check_arguments(config, options);
   RunFolder folder;
@@ -199,7 +233,13 @@ RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
   const bool exists = fs::exists(folder.path);
   make_folders(folder.path);
   if (!exists) folder.unused = std::make_unique<UnusedFolder>(folder.path);
-  folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
+  try {
+    folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
+  } catch (const Error&) {  // of a finished run, in a folder that nothing can be written to, say
+    if (options.resume != "auto" || !is_finished(config)) throw;
+    return inspect_run_folder(config);
+  }
+  check_free_for_run(folder.path);
   folder.removes_old_run = options.overwrite;
   find_checkpoint(folder, config, options);
   return folder;
@@ -208,7 +248,9 @@ RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
 RunFolder inspect_run_folder(const Config& config) {
   RunFolder folder;
   folder.path = expand_tilde(config.run.dir);
-  if (fs::exists(folder.path)) find_checkpoint(folder, config, TrainOptions{});
+  if (!fs::exists(folder.path)) return folder;
+  check_free_for_run(folder.path);
+  find_checkpoint(folder, config, TrainOptions{});
   return folder;
 }
 
@@ -224,12 +266,25 @@ void check_steps_left(const RunState& state, int64_t total_steps) {
               ExitCode::kBadConfig);
 }
 
-void clear_the_way(const RunFolder& folder) {
-  // Files that a kill left half written; the lock is ours, so nobody is at them.
-  std::vector<fs::path> unfinished;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path)) {
+namespace {
+
+// Files that a kill left half written; the lock is ours, so nobody is at them.
+template <class Entries>
+void add_unfinished(const Entries& entries, std::vector<fs::path>& unfinished) {
+  for (const fs::directory_entry& entry : entries) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with(".") && name.ends_with(".unfinished")) unfinished.push_back(entry.path());
+  }
+}
+
+}  // namespace
+
+void clear_the_way(const RunFolder& folder) {
+  std::vector<fs::path> unfinished;
+  add_unfinished(fs::directory_iterator(folder.path), unfinished);
+  for (const char* name : {"validation", "nonfinite"}) {
+    if (!fs::is_directory(folder.path / name)) continue;
+    add_unfinished(fs::recursive_directory_iterator(folder.path / name), unfinished);
   }
   for (const fs::path& path : unfinished) fs::remove(path);
   if (folder.removes_old_run) remove_run_files(folder.path);
@@ -251,7 +306,7 @@ fs::path tokenizer_of(const Config& config) {
 
 void write_run_files(const fs::path& run_dir, const Config& config) {
   write_file_atomic(run_dir / "config.yaml",
-                    str("# resolved by cplm ", CPLM_VERSION, "\n", dump_config(config)));
+                    str(kResolvedBy, CPLM_VERSION, "\n", dump_config(config)));
   const fs::path tokenizer = tokenizer_of(config);
   if (!tokenizer.empty()) write_file_atomic(run_dir / "tokenizer.json", read_file(tokenizer));
 }

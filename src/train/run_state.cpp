@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxFiles = 20'000;  // 2 MB of state.json
 constexpr size_t kHashDigits = 64;
+constexpr int64_t kMaxTokens = 2'000'000'000'000'000;  // a run's 1e15 and its last batch
 
 // "HASH  PATH", as sha256sum writes it: a line of the file for each shard.
 nlohmann::ordered_json files_json(const std::vector<TrainingShard>& files) {
@@ -47,6 +48,26 @@ bool share_a_path(const std::vector<TrainingShard>& saved, const std::vector<Tra
   const auto known = by_name(now, true);
   return std::any_of(saved.begin(), saved.end(),
                      [&](const TrainingShard& shard) { return known.contains(shard.path); });
+}
+
+// A count as this program writes it; an edited file may hold anything.
+int64_t count(const nlohmann::json& value, const char* name) {
+  constexpr auto kLargest = static_cast<uint64_t>(kMaxTokens);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > kLargest) {
+    throw Error(str(name, ": a whole number from 0 to ", kMaxTokens, " instead of ", value.dump()));
+  }
+  return value.get<int64_t>();
+}
+
+int64_t count_in(const nlohmann::json& object, const char* name) {
+  return count(object.at(name), name);
+}
+
+std::vector<int64_t> steps_in(const nlohmann::json& list, const char* name) {
+  std::vector<int64_t> steps;
+  steps.reserve(list.size());
+  for (const auto& step : list) steps.push_back(count(step, name));
+  return steps;
 }
 
 }  // namespace
@@ -84,6 +105,7 @@ std::string to_json(const RunState& state, const std::string& config_yaml, int64
   json["step"] = state.step;
   json["tokens"] = state.tokens;
   json["finished"] = state.finished;
+  if (state.owes_validation) json["owes_validation"] = true;
   json["data"] = {{"next_sequence", state.step * batch_sequences},
                   {"seed", seed},
                   {"shards", data.shards},
@@ -108,9 +130,10 @@ SavedRun run_from_json(const std::string& text, const std::string& origin) {
   try {
     const auto json = nlohmann::json::parse(text);
     SavedRun saved;
-    saved.state.step = json.at("step").get<int64_t>();
-    saved.state.tokens = json.at("tokens").get<int64_t>();
+    saved.state.step = count_in(json, "step");
+    saved.state.tokens = count_in(json, "tokens");
     saved.state.finished = json.at("finished").get<bool>();
+    saved.state.owes_validation = json.value("owes_validation", false);
     const auto& data = json.at("data");
     saved.data.shards = data.value("shards", int64_t{0});
     saved.data.tokens = data.value("tokens", int64_t{0});
@@ -118,15 +141,15 @@ SavedRun run_from_json(const std::string& text, const std::string& origin) {
     saved.data.files = files_from_json(data.value("files", nlohmann::json::array()));
     const auto& running = json.at("running");
     saved.state.loss_sum = read_json_number(running.at("loss_sum"));
-    saved.state.loss_targets = running.at("targets").get<int64_t>();
-    saved.state.log_steps = running.at("steps").get<int64_t>();
+    saved.state.loss_targets = count_in(running, "targets");
+    saved.state.log_steps = count_in(running, "steps");
     saved.state.grad_norm = read_json_number(running.at("grad_norm"));
-    saved.state.left_out = json.at("left_out").get<std::vector<int64_t>>();
+    saved.state.left_out = steps_in(json.at("left_out"), "left_out");
     saved.state.loss_window = json.value("loss_window", std::vector<double>());
-    saved.state.rewinds = json.at("rewinds").get<int64_t>();
+    saved.state.rewinds = count_in(json, "rewinds");
     saved.config_yaml = json.at("config").get<std::string>();
     return saved;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     throw Error(str(origin, ": expected the training state this program writes, found: ",
                     error.what(), "; take another checkpoint with --resume PATH"));
   }

@@ -18,6 +18,7 @@ struct RunState {
   int64_t log_steps = 0;
   double grad_norm = 0;  // of the last step
   bool finished = false;
+  bool owes_validation = false;  // of `step`, which failed when this was saved
   // on_nonfinite: updates whose batches are left out, in order, and how often the run went back.
   std::vector<int64_t> left_out;
   std::vector<double> loss_window;  // LossGuard::state()

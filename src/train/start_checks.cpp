@@ -1,6 +1,8 @@
 // See start_checks.h.
 #include "train/start_checks.h"
 
+#include <algorithm>
+
 #include "cplm/base.h"
 #include "cplm/train.h"
 
@@ -25,12 +27,42 @@ void check_settings(const Config& config, int64_t num_ranks) {
   check_enough_sequences(config, num_ranks);
 }
 
+namespace {
+
 void check_vocabulary(const std::string& key, const WindowSet& windows, const Config& config) {
   if (windows.vocab_size() <= config.model.vocab_size) return;
-  throw Error(
-      str(key, ": the shards' vocabulary is ", windows.vocab_size(), ", model.vocab_size is ",
-          config.model.vocab_size, "; set model.vocab_size to at least the shards'"),
-      ExitCode::kBadConfig);
+  throw Error(str(key, ": the vocabulary of ", windows.shards().front().path.string(), " is ",
+                  windows.vocab_size(), ", model.vocab_size is ", config.model.vocab_size,
+                  "; set model.vocab_size to at least the shards'"),
+              ExitCode::kBadConfig);
+}
+
+void check_counted_targets(const std::string& key, const WindowSet& windows, int64_t sequences,
+                           const Progress& progress) {
+  const int64_t count = sequences > 0 ? std::min(sequences, windows.size()) : windows.size();
+  for (int64_t window = 0; window < count; ++window) {
+    if (windows.read_batch({window}).counted_targets > 0) return;
+    progress();
+  }
+  throw Error(str(key, ": none of the ", with_commas(count), " windows from ",
+                  windows.shards().front().path.string(),
+                  " on has a counted target, so there would be no loss; look at their loss_mask "
+                  "(`cplm data inspect`)"),
+              ExitCode::kBadData);
+}
+
+}  // namespace
+
+void check_training_data(const WindowSet& windows, const Config& config, const Progress& progress) {
+  check_vocabulary("data.train", windows, config);
+  check_enough_windows(windows.sources(), config);
+  check_counted_targets("data.train", windows, 0, progress);
+}
+
+void check_validation_data(const WindowSet& windows, const Config& config,
+                           const Progress& progress) {
+  check_vocabulary("data.validation", windows, config);
+  check_counted_targets("data.validation", windows, config.validation.sequences, progress);
 }
 
 }  // namespace cplm

@@ -117,6 +117,10 @@ RunOutcome Trainer::loop() {
   int64_t done = 0;  // steps of this call, rewound ones included
   open_feed();
   while (state_.step < total_steps_) {
+    if (std::exchange(state_.owes_validation, false) &&
+        due(state_.step, config_.validation.every)) {
+      validate();
+    }
     one_step();
     done += 1;
     const bool stop = all_stop() || (options_.stop_after && done >= *options_.stop_after);

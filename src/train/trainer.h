@@ -1,7 +1,7 @@
 // The state of one rank of `cplm train` and the steps of its loop. trainer.cpp steps,
 // trainer_start.cpp begins, trainer_answer.cpp deals with steps that went wrong, trainer_output.cpp
-// writes. Rank 0 alone touches the run's folder and speaks; all ranks decide alike, from numbers
-// that they share.
+// and trainer_saving.cpp write. Rank 0 alone touches the run's folder and speaks; all ranks decide
+// alike, from numbers that they share.
 #pragma once
 
 #include <chrono>
@@ -88,11 +88,14 @@ class Trainer {
   void compare_times(TrainRecord& record);
   void validate();  // and the tasks
   void run_validation();
+  bool own_weights_are_finite();
   void check_weights();
   void compare_ranks();
   void log_sources();
   CheckpointTensors checkpoint_tensors();
+  void write_checkpoint(const CheckpointTensors& tensors);  // rank 0's
   void save();
+  void save_unvalidated();
   void finish_saving();
   void summarise();
   std::string last_checkpoint() const;  // "step 7" or "none", for messages

@@ -111,7 +111,7 @@ void Trainer::rewind() {
   state_.rewinds = rewinds;
   if (metrics_) {
     metrics_.reset();
-    metrics_.emplace(folder_.path, state_.step);
+    metrics_.emplace(folder_.path, state_.step, state_.owes_validation);
   }
   before_.add(std::exchange(since_log_, Times()));
   log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",

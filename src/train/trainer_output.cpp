@@ -1,4 +1,4 @@
-// What a run writes while it trains: metrics, validations, checkpoints, and lines for people.
+// What a run writes while it trains: metrics, validations, and lines for people.
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include "cplm/base.h"
 #include "cplm/plan.h"
 #include "train/path_norms.h"
-#include "train/rank_agreement.h"
 #include "train/trainer.h"
 
 namespace cplm {
@@ -27,9 +26,9 @@ std::string percent(double share) { return rounded(100 * share) + " %"; }
 
 void Trainer::open_outputs() {
   clear_the_way(folder_);
+  write_run_files(folder_.path, config_);  // first: it tells that the folder is a run's
   log::add_file(folder_.path / "log.txt");
-  write_run_files(folder_.path, config_);
-  metrics_.emplace(folder_.path, folder_.resume_from ? state_.step : -1);
+  metrics_.emplace(folder_.path, folder_.resume_from ? state_.step : -1, state_.owes_validation);
 }
 
 void Trainer::announce() const {
@@ -100,6 +99,11 @@ void Trainer::log_step() {
     metrics_->write(record);
     console_.train_line(record);
   }
+  if (state_.loss_targets == 0) {
+    log::warn(str("step ", state_.step,
+                  ": no target was counted since the last line; the batches "
+                  "were masked or left out"));
+  }
   state_.loss_sum = 0;
   state_.loss_targets = 0;
   state_.log_steps = 0;
@@ -133,9 +137,17 @@ void Trainer::compare_times(TrainRecord& record) {
   if (device_.is_cpu()) record.reduce_wait_ms = 1000.0 * since_log_.reduce_wait_s / steps;
 }
 
+// One that fails (a damaged shard, a full disk) takes no step with it: what was trained is saved,
+// and whoever goes on from there begins with the validation.
 void Trainer::validate() {
-  if (validation_windows_) run_validation();
-  if (!tasks_.empty()) run_tasks();
+  try {
+    if (validation_windows_) run_validation();
+    if (!tasks_.empty()) run_tasks();
+  } catch (...) {
+    state_.owes_validation = true;
+    save_unvalidated();
+    throw;
+  }
 }
 
 void Trainer::run_validation() {
@@ -146,6 +158,11 @@ void Trainer::run_validation() {
   ranks_.at_step(state_.step);
   last_validation_loss_ = result.loss;
   if (!metrics_) return;
+  if (!std::isfinite(result.loss)) {
+    log::warn(str("step ", state_.step,
+                  ": the validation loss is not finite, though every step's "
+                  "was; lower optimizer.lr, or look at the validation shards"));
+  }
   ValidationRecord record{state_.step,           state_.tokens,  result.loss,
                           std::exp(result.loss), result.counted, result.copy};
   write_window_losses(folder_.path,
@@ -183,93 +200,6 @@ void Trainer::summarise() {
   line += str(", peak memory ", rounded(peak_memory_mb(device_)), " MiB");
   if (last_validation_loss_) line += str(", last validation loss ", *last_validation_loss_);
   log::info(line);
-}
-
-// An update can overflow a weight though loss and gradient were finite; the next loss would tell,
-// but a checkpoint must not hold such weights.
-void Trainer::check_weights() {
-  // By their norm: no copy of their size is made. Ranks may hold different parts of the masters.
-  const ops::GradNorm norm =
-      ops::grad_norm(model_.parameters().flat_master(), 0, config_.train.ops);
-  at::Tensor bad = at::zeros({1}, at::kLong);
-  bad.fill_(std::isfinite(*norm.norm.cpu().const_data_ptr<double>()) ? 0 : 1);
-  ranks_.host_all_reduce(bad).wait();
-  if (*bad.const_data_ptr<int64_t>() > 0) {
-    throw Error(str("step ", state_.step,
-                    ": the update made weights that are not finite; not saved (last "
-                    "checkpoint: ",
-                    last_checkpoint(), "); lower optimizer.lr"),
-                ExitCode::kNotFinite);
-  }
-}
-
-// The ranks' weights must be the same bits: hardware that adds wrongly, or a defect, shows here.
-void Trainer::compare_ranks() {
-  if (ranks_.size() == 1 || equal_on_all_ranks(model_.parameters().flat_value(), ranks_)) return;
-  throw Error(str("step ", state_.step,
-                  ": the ranks' weights differ, so one of them computes wrongly; not saved "
-                  "(last checkpoint: ",
-                  last_checkpoint(), "); test the machines' memory and GPUs"));
-}
-
-std::string Trainer::last_checkpoint() const {
-  const int64_t saved = std::max(resumed_at_, saver_ ? saver_->last_saved() : -1);
-  return saved >= 0 ? str("step ", saved) : "none";
-}
-
-// Of mixtures only: what each source has given so far. Batches that were left out count, as they do
-// in `tokens`.
-void Trainer::log_sources() {
-  if (order_.sources().size() == 1) return;
-  metrics_->write(DataRecord{state_.step, state_.tokens,
-                             source_shares(order_, state_.step * config_.batch_sequences())});
-}
-
-// All ranks take part: of a spread optimizer each has a part.
-CheckpointTensors Trainer::checkpoint_tensors() {
-  ParameterStore& parameters = model_.parameters();
-  const bool spread = buckets_->sharded();
-  CheckpointTensors tensors;
-  if (!spread) {
-    if (!ranks_.leads()) return tensors;
-    for (const Parameter& p : parameters.all()) tensors.model.emplace_back(p.name, p.master);
-    tensors.optimizer = optimizer_->named_state();
-    return tensors;
-  }
-  const int64_t size = parameters.flat_value().numel();
-  const auto whole = [&](const at::Tensor& own) {
-    return gather_on_host(ranks_, *buckets_, own, size);
-  };
-  const at::Tensor exp_avg = whole(optimizer_->exp_avg());
-  const at::Tensor exp_avg_sq = whole(optimizer_->exp_avg_sq());
-  const at::Tensor master = parameters.master_is_value() ? parameters.flat_value().cpu()
-                                                         : whole(parameters.flat_master());
-  if (!ranks_.leads()) return tensors;
-  tensors.are_copies = !master.is_alias_of(parameters.flat_value());
-  for (const Parameter& p : parameters.all()) {
-    tensors.model.emplace_back(p.name, master.narrow(0, p.offset, p.numel).view(p.shape));
-  }
-  tensors.optimizer = optimizer_->named_state(exp_avg, exp_avg_sq);
-  tensors.optimizer.back().second = optimizer_->adam_step().cpu().clone();
-  return tensors;
-}
-
-void Trainer::save() {
-  check_weights();
-  ranks_.at_step(state_.step);
-  const CheckpointTensors tensors = checkpoint_tensors();
-  ranks_.leader_works([&] {
-    log_sources();
-    state_.loss_window = guard_.state();
-    saver_->save(
-        state_.step, tensors,
-        to_json(state_, dump_config(config_), config_.batch_sequences(), config_.run.seed, data_),
-        [this] { metrics_->sync(); });
-  });
-}
-
-void Trainer::finish_saving() {
-  ranks_.leader_works([&] { saver_->finish(); });
 }
 
 // The last step, or a run whose train.steps was lowered to that of its newest checkpoint.

@@ -15,6 +15,8 @@
 namespace cplm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Where the tensors behind the embedding begin.
 int64_t embedding_end(const ParameterStore& parameters) { return parameters[1].offset; }
 
@@ -68,9 +70,8 @@ void Trainer::check_data() {
     check_same_shards("data.validation", validation_windows_->content_sha256(), ranks_);
   }
   check_same_data(folder_.data, data_);
-  check_vocabulary("data.train", train_windows_, config_);
-  if (validation_windows_) check_vocabulary("data.validation", *validation_windows_, config_);
-  check_enough_windows(train_windows_.sources(), config_);
+  check_training_data(train_windows_, config_, progress_);
+  if (validation_windows_) check_validation_data(*validation_windows_, config_, progress_);
   open_tasks();
 }
 
@@ -148,12 +149,14 @@ void Trainer::load_optimizer() {
 }
 
 void Trainer::open_feed() {
+  const auto start = Clock::now();
   const int64_t rows = config_.batch_sequences(), size = ranks_.size(), rank = ranks_.rank();
   feed_.emplace(train_windows_,
                 LoaderOptions{config_.run.seed, rows, rank * rows / size, (rank + 1) * rows / size,
                               state_.step, 2},
                 config_.train.micro_batch, config_.data.intra_document_mask, device_);
   fetch();
+  since_log_.step_s += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace cplm

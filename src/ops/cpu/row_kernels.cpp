@@ -179,16 +179,15 @@ CPLM_CPU_VERSIONS void loss_range(const LossRowsArgs<T>& args, int64_t begin, in
 
 template <class T>
 CPLM_CPU_VERSIONS void adamw_range(const AdamWArgs<T>& a, int64_t begin, int64_t end) {
-  const T rest1 = T{1} - a.beta1, rest2 = T{1} - a.beta2;
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
     const T g = a.grad[i] * a.grad_scale;
-    const T m = a.exp_avg[i] + rest1 * (g - a.exp_avg[i]);
-    const T v = a.beta2 * a.exp_avg_sq[i] + rest2 * g * g;
+    const T m = a.exp_avg[i] + a.one_minus_beta1 * (g - a.exp_avg[i]);
+    const T v = a.exp_avg_sq[i] + a.one_minus_beta2 * (g * g - a.exp_avg_sq[i]);
     a.exp_avg[i] = m;
     a.exp_avg_sq[i] = v;
-    a.weights[i] = a.weights[i] * a.decay_factor -
-                   a.step_size * m / (std::sqrt(v) * a.denominator_scale + a.eps);
+    const T decayed = a.weights[i] - a.decay * a.weights[i];
+    a.weights[i] = decayed - a.step_size * m / (std::sqrt(v) * a.inverse_root + a.eps);
   }
 }
 

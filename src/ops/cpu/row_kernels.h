@@ -117,10 +117,12 @@ struct AdamWArgs {
   const T* grad;
   T *exp_avg, *exp_avg_sq;
   int64_t count;
-  T grad_scale, beta1, beta2, decay_factor, step_size, denominator_scale, eps;
+  // 1 - beta and decay = lr * weight_decay are rounded as such: from a rounded beta, or as the
+  // factor 1 - decay, they would lose most of their bits.
+  T grad_scale, one_minus_beta1, one_minus_beta2, decay, step_size, inverse_root, eps;
 };
-// g = grad_scale grad; w *= decay_factor; m, v as usual; w -= step_size m / (sqrt(v)
-// denominator_scale + eps).
+// g = grad_scale grad; w -= decay w; m += one_minus_beta1 (g - m); v += one_minus_beta2 (g^2 - v);
+// w -= step_size m / (sqrt(v) inverse_root + eps).
 template <class T>
 void adamw(const AdamWArgs<T>& args);
 // In an order that depends on the count alone.
