@@ -108,6 +108,15 @@ TEST(AdamW, EqualsTheFormulaInFloat) {
   expect_plain_adamw(at::kFloat, slow, kSingleUpdate);
 }
 
+TEST(GradNorm, SquaresBeyondFloat32AreSummed) {
+  for (const OpsKind path : {OpsKind::kFused, OpsKind::kComposed}) {
+    const at::Tensor gradient = at::ones({4}, at::kFloat).mul(1e25);
+    const ops::GradNorm norm = ops::grad_norm(gradient, 1.0, path);
+    EXPECT_NEAR(*norm.norm.const_data_ptr<double>() / 2e25, 1, kSingleUpdate);
+    EXPECT_NEAR(*norm.scale.const_data_ptr<float>() * 2e25F, 1, kSingleUpdate);
+  }
+}
+
 TEST(AdamW, PatternsNameWhatIsNotDecayed) {
   const OptimizerConfig config = settings(0.5, {"*norm*", "embed.weight", "layers.?.k.*"});
   expect_plain_adamw(at::kDouble, config, kSameMaths);
