@@ -1,4 +1,5 @@
-// Runs that go on with other settings: what stands in metrics.jsonl.
+// Runs that go on with other settings: what stands in metrics.jsonl, and what `cplm compare` makes
+// of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,9 +11,11 @@
 namespace cplm::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr int kStopped = 75;
 constexpr char kRateRaised[] = R"({"kind":"settings","step":15,"tokens":960,"changes":)"
@@ -78,6 +81,30 @@ TEST_F(TrainSettings, AnEndThatWasSetAndTakenBackIsNoChange) {
               ElementsAre(HasSubstr(R"([{"key":"train.steps","before":"40","now":"6"}])")));
   expect_exit(folder.train("run"), 0);
   EXPECT_THAT(changes("run"), IsEmpty());
+}
+
+TEST_F(TrainSettings, ComparedARunWithAnotherHistoryIsAnArmOfItsOwn) {
+  begin("changed");
+  expect_exit(folder.train("changed"), 0);
+  expect_exit(folder.train("straight", {"run.name=straight", "run.seed=8"}), 0);
+  const ProcessResult result = folder.cplm({"compare", "straight", "changed"});
+  expect_exit(result, 0);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("tiny: settings changed at step 15: optimizer.lr 1.0e-06 -> 0.01"),
+                    Not(HasSubstr("+-"))));
+}
+
+TEST_F(TrainSettings, ComparedAnExtendedRunIsTakenBeforeItFirstDecayed) {
+  const Texts often = {"validation.every=10"}, longer = {"validation.every=10", "train.steps=80"};
+  expect_exit(folder.train("extended", often), 0);
+  expect_exit(folder.train("extended", longer), 0);
+  expect_exit(folder.train("straight", longer), 0);
+  const ProcessResult result = folder.cplm({"compare", "extended", "straight"});
+  expect_exit(result, 0);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("which took the baseline 1,280 tokens"),  // of step 20
+                    HasSubstr("extended: settings changed at step 40: train.steps 40 -> 80"),
+                    HasSubstr("extended: its cooldown begins after step 20")));
 }
 
 }  // namespace
