@@ -118,6 +118,24 @@ TEST_F(CompareSettingsTest, TheJsonHoldsTheChanges) {
             R"("step":30,"tokens":4800}])");
 }
 
+TEST_F(CompareSettingsTest, SeedsThatEndAtDifferentStepsSayWhyTheyHaveNoPairedDifference) {
+  FakeRun baseline = run_of_80_steps("baseline", {}), first = baseline, second = baseline;
+  first.head = second.head = "cplm";
+  first.name = "first";
+  second.name = "second";
+  second.seed = 2;
+  second.losses.pop_back();
+  for (FakeRun* run : {&baseline, &first, &second}) run->window_loss_sums = {32, 32};
+  const Comparison comparison = compare_all({baseline, first, second});
+  ASSERT_EQ(comparison.arms.size(), 2u);
+  EXPECT_FALSE(comparison.arms[1].difference);
+  EXPECT_THAT(comparison.notes,
+              Contains("first: no paired difference, since its seeds' last validations are at "
+                       "different steps: first at step 80, second at step 60"));
+  EXPECT_THAT(compare_all({first, second}).notes,  // there is none to give
+              Not(Contains(HasSubstr("no paired difference"))));
+}
+
 TEST_F(CompareSettingsTest, ValuesThatAreNoSettingsAreNamedWithTheirFile) {
   const SettingsRecord damaged{40, 6400, {{"train.steps", "many", "80"}}};
   try {

@@ -207,6 +207,20 @@ void note_reach(Comparison& comparison, const Arm& arm, const std::optional<Reac
   }
 }
 
+// Their mean has no window losses then: mean_window_sums().
+void note_last_steps(Comparison& comparison, const Arm& arm) {
+  std::set<int64_t> steps;
+  std::vector<std::string> told;
+  for (const size_t index : arm.runs) {
+    const ComparedRun& run = comparison.runs[index];
+    steps.insert(run.validation.back().step);
+    told.push_back(str(run.name, " at step ", with_commas(run.validation.back().step)));
+  }
+  if (comparison.arms.size() == 1 || steps.size() == 1) return;
+  comparison.notes.push_back(str(arm.name, ": no paired difference, since its seeds' last ",
+                                 "validations are at different steps: ", join(told, ", ")));
+}
+
 void note_arm(Comparison& comparison, const Arm& arm) {
   std::set<uint64_t> seeds;
   for (const size_t run : arm.runs) {
@@ -223,6 +237,7 @@ void note_arm(Comparison& comparison, const Arm& arm) {
     comparison.notes.push_back(str(arm.name, ": ", difference.key, " is ", difference.value,
                                    " (baseline: ", difference.baseline, ")"));
   }
+  note_last_steps(comparison, arm);
   note_reach(comparison, arm, arm.before_cooldown, "before the cooldown");
   note_reach(comparison, arm, arm.at_end, "at the end");
 }
