@@ -38,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
 }
 # Public headers are include/cplm/MODULE.h; these belong to another module than their name says.
 OWNER_OF_PUBLIC_HEADER = {"plan": "train", "profile": "base", "shard_tools": "data", "device": "ops",
-                          "saved_model": "saved", "tokenizer": "text", "decode": "model",
+                          "config_changes": "config", "saved_model": "saved", "tokenizer": "text", "decode": "model",
                           "copy_cache": "model", "copy_cache_file": "saved", "hugging_face": "hf",
                           "retrieval_text": "tasks", "copy_modes": "ops", "ops_recurrent": "ops",
                           "model_view": "model"}

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "config/types.h"
+#include "cplm/config_changes.h"
 #include "support/config_text.h"
 #include "support/temp_dir.h"
 
@@ -316,7 +317,17 @@ TEST(ConfigCompare, TellsFixedKeysFromFreeOnes) {
     ASSERT_EQ(changes.size(), 1U) << text;
     EXPECT_TRUE(changes[0].allowed) << text;
   }
+  for (const char* text : {"run.name=b", "train.micro_batch=2", "log.every=1", "train.threads=3",
+                           "checkpoint.keep=9", "validation.every=7", "optimizer.shard=true"}) {
+    EXPECT_FALSE(changes_numbers(change(text).at(0).key)) << text;
+  }
+  for (const char* text : {"optimizer.lr=1", "train.steps=20", "data.validation=[b]",
+                           "schedule.name=cosine", "run.seed=1", "validation.sequences=3",
+                           "train.precision=float64", "distributed.reduction=bfloat16"}) {
+    EXPECT_TRUE(changes_numbers(change(text).at(0).key)) << text;
+  }
   const auto changes = change("model.rope_theta=5");
+  EXPECT_EQ(text_of(changes[0]), "model.rope_theta: 10000.0 -> 5.0");
   EXPECT_EQ(changes[0].key, "model.rope_theta");
   EXPECT_EQ(changes[0].before, "10000.0");
   EXPECT_EQ(changes[0].now, "5.0");

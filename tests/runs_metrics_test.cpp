@@ -155,7 +155,7 @@ TEST_F(MetricsTest, OwedEvaluationsOfTheStepItselfMoveToo) {
       "{\"kind\":\"validation\",\"step\":20}\n{\"kind\":\"task\",\"step\":20}\n";
   const std::string data = "{\"kind\":\"data\",\"step\":20}\n";
   write_text(kept + owed + data);
-  MetricsWriter(dir_.path(), 20, /*owes_validation=*/true);
+  MetricsWriter(dir_.path(), ResumePoint{.step = 20, .owes_validation = true});
   EXPECT_EQ(text(), kept + data);
   EXPECT_EQ(stale(), owed);
 }

@@ -85,6 +85,7 @@ struct Nonfinite : testing::Test {
   void prepare(const std::vector<int64_t>& bad_steps) {
     lay_trap(folder);
     std::vector<int64_t> windows;
+    windows.reserve(bad_steps.size());
     for (const int64_t step : bad_steps) windows.push_back(windows_of_step(step)[2]);
     poison_windows(folder, windows);
   }
@@ -162,6 +163,18 @@ TEST_F(Nonfinite, AFourthRewindEndsTheRun) {
   const ProcessResult result = folder.train("run", with("on_nonfinite=rewind"));
   EXPECT_EQ(result.exit_code, 4) << result.err;
   EXPECT_THAT(error_line(result), AllOf(HasSubstr("step 11"), HasSubstr("after three rewinds")));
+}
+
+// on_nonfinite itself is changed at step 4, where the rewind goes back to.
+TEST_F(Nonfinite, ARewindKeepsTheLineOfChangedSettings) {
+  prepare({6});
+  ASSERT_EQ(folder.train("run", kSettings, {"--stop-after", "4"}).exit_code, 75);
+  const ProcessResult result = folder.train("run", with("on_nonfinite=rewind"));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rewind 1 of 3: at step 4"));
+  EXPECT_THAT(folder.metrics("run", "settings"),
+              testing::ElementsAre(R"({"kind":"settings","step":4,"tokens":256,"changes":)"
+                                   R"([{"key":"on_nonfinite","before":"stop","now":"rewind"}]})"));
 }
 
 TEST_F(Nonfinite, AResumeRemembersWhatWasLeftOut) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,6 +71,26 @@ struct DataRecord {
   std::vector<SourceShare> sources;
 };
 
+// One line of metrics.jsonl ("kind":"settings"): the run went on from `step` with other settings
+// than those that trained it so far. Of those that change numbers only; values as flatten_config
+// has them, or kNotGiven.
+struct SettingChange {
+  std::string key, before, now;
+  bool operator==(const SettingChange&) const = default;
+};
+struct SettingsRecord {
+  int64_t step = 0, tokens = 0;
+  std::vector<SettingChange> changes;  // by key
+  bool operator==(const SettingsRecord&) const = default;
+};
+// Where a run goes on, and with which settings.
+struct ResumePoint {
+  int64_t step = 0, tokens = 0;
+  std::vector<SettingChange> changes = {};           // since its checkpoint
+  std::map<std::string, std::string> settings = {};  // all of now: flatten_config
+  bool owes_validation = false;  // validation and tasks of the step are still to come: theirs move
+};
+
 // Appends to RUN/metrics.jsonl, each line handed to the system whole, or (full disk) not at all;
 // doubles as their shortest exact decimal; a number that is not finite becomes the string "nan",
 // "inf" or "-inf".
@@ -77,9 +98,10 @@ class MetricsWriter {
  public:
   // Resuming at `resume_step`: lines of later steps, and damaged or torn ones, move to
   // metrics.stale.jsonl (appended); the rest stays byte for byte. A fresh run: -1 keeps nothing.
-  // owes_validation: the step's validation and tasks are still to come, so their lines move too.
-  MetricsWriter(const std::filesystem::path& run_dir, int64_t resume_step,
-                bool owes_validation = false);
+  MetricsWriter(const std::filesystem::path& run_dir, int64_t resume_step);
+  // The same at resume.step, where one line of kind "settings" then tells what changed, none if
+  // nothing did: those of earlier attempts to go on from there are merged into it.
+  MetricsWriter(const std::filesystem::path& run_dir, const ResumePoint& resume);
   ~MetricsWriter();
   void write(const TrainRecord& record);
   void write(const ValidationRecord& record);
@@ -102,6 +124,7 @@ struct Metrics {
   std::vector<ValidationRecord> validation;
   std::vector<TaskRecord> tasks;
   std::vector<GradientsRecord> gradients;
+  std::vector<SettingsRecord> settings;
   std::vector<int64_t> nonfinite_steps;  // whose batches were left out
   std::vector<std::string> warnings;     // a torn last line, for instance
 };

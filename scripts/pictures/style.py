@@ -50,7 +50,13 @@ def use_own_style():
 
 
 def style_of(index):
-    return STYLES[index % len(STYLES)]
+    """Each round of styles pairs line and marker anew: 49 arms differ without their colours too."""
+    turn, count = index // len(STYLES), len(STYLES)
+    return {
+        "color": STYLES[index % count]["color"],
+        "linestyle": STYLES[(index + turn) % count]["linestyle"],
+        "marker": STYLES[(index + 2 * turn) % count]["marker"],
+    }
 
 
 def shown_label(text):

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cplm/base.h"
+#include "cplm/config_changes.h"
 #include "cplm/data.h"
 #include "cplm/model.h"
 #include "cplm/plan.h"
@@ -26,7 +27,10 @@ Json run_json(const RunFolder& folder, bool has_nothing_to_do) {
   Json json{{"dir", folder.path.string()}, {"starts_at_step", folder.state.step}};
   if (folder.resume_from) json["checkpoint"] = folder.resume_from->string();
   json["nothing_to_do"] = has_nothing_to_do;
-  json["changed_settings"] = folder.changed_settings;
+  json["changed_settings"] = Json::array();
+  for (const ConfigChange& change : folder.changed_settings) {
+    json["changed_settings"].push_back(text_of(change));
+  }
   return json;
 }
 

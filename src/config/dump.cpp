@@ -4,6 +4,7 @@
 
 #include "config/types.h"
 #include "config/utf8.h"
+#include "cplm/config_changes.h"
 
 namespace cplm {
 namespace {
@@ -86,14 +87,20 @@ bool is_left_out(const Config& config, const std::string& key) {
   return false;
 }
 
-// Calls visit(section, key, value, fixed) for every section and value, in the order of the lists.
+// What a section's rule says of all its fields.
+struct ResumeRule {
+  bool fixed = false, same_numbers = false;
+};
+
+// Calls visit(section, key, value, rule) for every section and value, in the order of the lists.
 template <HasFields Struct, class Visit>
-void walk(const Struct& value, const std::string& section, bool fixed, Visit&& visit) {
+void walk(const Struct& value, const std::string& section, ResumeRule above, Visit&& visit) {
   for_each_field<Struct>([&]<class Value>(const Field<Struct, Value>& field) {
-    const bool field_fixed = fixed || field.rule.fixed_on_resume;
-    visit(section, field, value.*field.member, field_fixed);
+    const ResumeRule rule{above.fixed || field.rule.fixed_on_resume,
+                          above.same_numbers || field.rule.same_numbers};
+    visit(section, field, value.*field.member, rule);
     if constexpr (HasFields<Value>) {
-      walk(value.*field.member, section + field.key + ".", field_fixed, visit);
+      walk(value.*field.member, section + field.key + ".", rule, visit);
     }
   });
 }
@@ -102,8 +109,9 @@ void walk(const Struct& value, const std::string& section, bool fixed, Visit&& v
 
 std::string dump_config(const Config& config) {
   std::string out = "# Resolved config, written by cplm " CPLM_VERSION "\n";
-  walk(config, "", false,
-       [&]<class Value>(const std::string& section, const auto& field, const Value& value, bool) {
+  walk(config, "", {},
+       [&]<class Value>(const std::string& section, const auto& field, const Value& value,
+                        ResumeRule) {
          if (is_left_out(config, section + field.key)) return;
          const auto depth = std::count(section.begin(), section.end(), '.');
          out += std::string(static_cast<size_t>(2 * depth), ' ') + field.key + ":";
@@ -115,8 +123,9 @@ std::string dump_config(const Config& config) {
 
 std::map<std::string, std::string> flatten_config(const Config& config) {
   std::map<std::string, std::string> flat;
-  walk(config, "", false,
-       [&]<class Value>(const std::string& section, const auto& field, const Value& value, bool) {
+  walk(config, "", {},
+       [&]<class Value>(const std::string& section, const auto& field, const Value& value,
+                        ResumeRule) {
          const std::string key = section + field.key;
          if constexpr (!HasFields<Value>) {
            if (!is_left_out(config, key)) flat[key] = field_text(field, value);
@@ -128,18 +137,33 @@ std::map<std::string, std::string> flatten_config(const Config& config) {
 std::vector<ConfigChange> compare_configs(const Config& checkpoint, const Config& now) {
   const std::map<std::string, std::string> before = flatten_config(checkpoint);
   const std::map<std::string, std::string> after = flatten_config(now);
-  const auto text_of = [](const auto& flat, const std::string& key) {
+  const auto text_in = [](const auto& flat, const std::string& key) {
     const auto found = flat.find(key);
-    return found == flat.end() ? std::string("(not given)") : found->second;
+    return found == flat.end() ? std::string(kNotGiven) : found->second;
   };
   std::vector<ConfigChange> changes;
-  walk(now, "", false,
-       [&]<class Value>(const std::string& section, const auto& field, const Value&, bool fixed) {
+  walk(now, "", {},
+       [&]<class Value>(const std::string& section, const auto& field, const Value&,
+                        ResumeRule rule) {
          if constexpr (!HasFields<Value>) {
            const std::string key = section + field.key;
-           ConfigChange change{key, text_of(before, key), text_of(after, key), !fixed};
+           ConfigChange change{key, text_in(before, key), text_in(after, key), !rule.fixed};
            if (change.before != change.now) changes.push_back(std::move(change));
          }
+       });
+  return changes;
+}
+
+std::string text_of(const ConfigChange& change) {
+  return str(change.key, ": ", change.before, " -> ", change.now);
+}
+
+bool changes_numbers(const std::string& key) {
+  bool changes = true;
+  walk(Config(), "", {},
+       [&]<class Value>(const std::string& section, const auto& field, const Value&,
+                        ResumeRule rule) {
+         if (section + field.key == key) changes = !rule.same_numbers;
        });
   return changes;
 }
@@ -148,8 +172,9 @@ std::string config_reference() {
   std::string out =
       "| key | value | default | meaning |\n"
       "|---|---|---|---|\n";
-  walk(Config(), "", false,
-       [&]<class Value>(const std::string& section, const auto& field, const Value& value, bool) {
+  walk(Config(), "", {},
+       [&]<class Value>(const std::string& section, const auto& field, const Value& value,
+                        ResumeRule) {
          if constexpr (!HasFields<Value>) {
            const std::string unit = *field.unit != '\0' ? str(", ", field.unit) : "";
            const std::string fallback =

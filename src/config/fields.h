@@ -27,11 +27,13 @@ struct Rule {
   bool required = false;         // has no default
   bool may_be_null = false;      // null is "not given"; optional members always may
   bool fixed_on_resume = false;  // a resumed run must have the checkpoint's value
+  bool same_numbers = false;     // whatever the value, losses and weights are equal to rounding
 };
 
 constexpr Rule kAny{};
 constexpr Rule kSize{.min = 1, .max = kMaxSize, .required = true};
 constexpr Rule kEvery{.min = 0, .max = kMaxCount};  // 0 is never
+constexpr Rule kEverySame{.min = 0, .max = kMaxCount, .same_numbers = true};
 
 template <class Struct, class Value>
 struct Field {
@@ -65,12 +67,12 @@ void for_each_field(Visit&& visit) {
 template <>
 struct Fields<RunConfig> {
   using C = RunConfig;
-  static constexpr auto list =
-      std::make_tuple(field("name", &C::name, kAny, "", "name of the run in tables and pictures"),
-                      field("dir", &C::dir, kAny, "",
-                            "folder of the run, relative to the current one; `train` needs it"),
-                      field("seed", &C::seed, {.min = 0, .fixed_on_resume = true}, "",
-                            "decides initial weights and the order of the data"));
+  static constexpr auto list = std::make_tuple(
+      field("name", &C::name, {.same_numbers = true}, "", "name of the run in tables and pictures"),
+      field("dir", &C::dir, {.same_numbers = true}, "",
+            "folder of the run, relative to the current one; `train` needs it"),
+      field("seed", &C::seed, {.min = 0, .fixed_on_resume = true}, "",
+            "decides initial weights and the order of the data"));
 };
 
 template <>
@@ -180,17 +182,19 @@ struct Fields<TrainConfig> {
             {.min = 1, .max = kMaxCount, .required = true, .fixed_on_resume = true}, "tokens",
             "global batch of an update, whatever the number of ranks; a multiple of "
             "data.sequence_length"),
-      field("micro_batch", &C::micro_batch, {.min = 1, .max = kMaxSize}, "sequences",
-            "sequences that a rank computes at once"),
-      field("device", &C::device, kAny, "", "where to compute; auto takes a GPU when there is one"),
+      field("micro_batch", &C::micro_batch, {.min = 1, .max = kMaxSize, .same_numbers = true},
+            "sequences", "sequences that a rank computes at once"),
+      field("device", &C::device, {.same_numbers = true}, "",
+            "where to compute; auto takes a GPU when there is one"),
       field("precision", &C::precision, kAny, "",
             "of activations; bfloat16 keeps float32 master weights, float64 is for tests on a CPU"),
-      field("threads", &C::threads, {.min = 0, .max = 512}, "threads",
+      field("threads", &C::threads, {.min = 0, .max = 512, .same_numbers = true}, "threads",
             "on the CPU; 0 is all cores"),
-      field("ops", &C::ops, kAny, "", "fused kernels, or the composed reference"),
-      field("deterministic", &C::deterministic, kAny, "", "bitwise repeatable; false is faster"),
+      field("ops", &C::ops, {.same_numbers = true}, "", "fused kernels, or the composed reference"),
+      field("deterministic", &C::deterministic, {.same_numbers = true}, "",
+            "bitwise repeatable; false is faster"),
       field("activation_checkpointing", &C::activation_checkpointing,
-            {.choices = "none, full", .or_count = true}, "",
+            {.choices = "none, full", .or_count = true, .same_numbers = true}, "",
             "which layers recompute their activations: none, all (full), or every n-th"),
       field("init_from", &C::init_from, kAny, "",
             "checkpoint whose weights alone the run starts from, or null"));
@@ -210,7 +214,8 @@ struct Fields<OptimizerConfig> {
             "tensors without weight decay: names or globs (`*` also matches dots)"),
       field("grad_clip", &C::grad_clip, {.min = 0}, "",
             "largest global gradient norm; 0 is no clipping"),
-      field("shard", &C::shard, kAny, "", "spread the optimizer's state over the ranks"));
+      field("shard", &C::shard, {.same_numbers = true}, "",
+            "spread the optimizer's state over the ranks"));
 };
 
 template <>
@@ -230,10 +235,10 @@ template <>
 struct Fields<ValidationConfig> {
   using C = ValidationConfig;
   static constexpr auto list = std::make_tuple(
-      field("every", &C::every, kEvery, "steps", "between validations; 0 is only at the end"),
+      field("every", &C::every, kEverySame, "steps", "between validations; 0 is only at the end"),
       field("sequences", &C::sequences, kEvery, "sequences", "the first so many windows; 0 is all"),
       field(
-          "tasks", &C::tasks, kAny, "",
+          "tasks", &C::tasks, {.same_numbers = true}, "",
           "evaluations that run along, each as `cplm eval` takes it, such as: recall --pairs 16"));
 };
 
@@ -253,14 +258,14 @@ template <>
 struct Fields<DistributedConfig> {
   using C = DistributedConfig;
   static constexpr auto list = std::make_tuple(
-      field("timeout_s", &C::timeout_s, {.min = 1, .max = 1e6}, "s",
+      field("timeout_s", &C::timeout_s, {.min = 1, .max = 1e6, .same_numbers = true}, "s",
             "how long ranks wait for each other, to join and in every step"),
-      field("bucket_mb", &C::bucket_mb, {.min = 1, .max = 1 << 16}, "MiB",
+      field("bucket_mb", &C::bucket_mb, {.min = 1, .max = 1 << 16, .same_numbers = true}, "MiB",
             "gradients that are reduced at once"),
       field("reduction", &C::reduction, {.choices = "exact, bfloat16"}, "",
             "how gradients travel: as they are, or rounded to bfloat16, half the bytes of "
             "float32"),
-      field("compare_every", &C::compare_every, kEvery, "steps",
+      field("compare_every", &C::compare_every, kEverySame, "steps",
             "between comparisons of the weights of all ranks, which must be equal; 0 is never"));
 };
 
@@ -299,9 +304,10 @@ struct Fields<Config> {
       field("optimizer", &C::optimizer, kAny, "", ""),
       field("schedule", &C::schedule, kAny, "", ""),
       field("validation", &C::validation, kAny, "", ""),
-      field("checkpoint", &C::checkpoint, kAny, "", ""),
+      field("checkpoint", &C::checkpoint, {.same_numbers = true}, "", ""),
       field("distributed", &C::distributed, kAny, "", ""),
-      field("loss_spike", &C::loss_spike, kAny, "", ""), field("log", &C::log, kAny, "", ""),
+      field("loss_spike", &C::loss_spike, kAny, "", ""),
+      field("log", &C::log, {.same_numbers = true}, "", ""),
       field("on_nonfinite", &C::on_nonfinite, kAny, "",
             "what happens to a step whose loss or gradient is not finite"));
 };

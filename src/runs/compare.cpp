@@ -7,17 +7,25 @@
 #include <set>
 
 #include "cplm/base.h"
+#include "runs/settings_history.h"
 
 namespace cplm {
 namespace {
 
 using FlatConfig = std::map<std::string, std::string>;
 
-// What makes two runs seeds of one arm when it is equal.
-FlatConfig settings_of(const ComparedRun& run) {
-  FlatConfig flat = flatten_config(run.config);
-  std::erase_if(flat, [](const auto& entry) { return entry.first.starts_with("run."); });
-  return flat;
+// What makes two runs seeds of one arm when it is equal: how they ended, and what was changed on
+// the way.
+struct Training {
+  FlatConfig settings;
+  std::vector<SettingsRecord> history;
+  bool operator==(const Training&) const = default;
+};
+Training training_of(const ComparedRun& run) {
+  Training training{flatten_config(run.config), training_history(run.settings)};
+  std::erase_if(training.settings,
+                [](const auto& entry) { return entry.first.starts_with("run."); });
+  return training;
 }
 
 std::vector<ConfigDifference> config_differences(const FlatConfig& baseline,
@@ -95,26 +103,30 @@ Curve mean_curve(const Arm& arm) {
   return curve;
 }
 
+Arm arm_of(const ComparedRun& first) {
+  Arm arm;
+  arm.name = first.name;
+  arm.head = first.config.model.head;
+  arm.cooldown_step = first.cooldown_step;
+  arm.cooldown_tokens = static_cast<double>(arm.cooldown_step.value_or(0)) *
+                        static_cast<double>(first.config.train.batch_tokens);
+  return arm;
+}
+
 std::vector<Arm> group_into_arms(const Comparison& comparison) {
   std::vector<Arm> arms;
-  std::vector<FlatConfig> settings;
+  std::vector<Training> trainings;
   for (size_t run = 0; run < comparison.runs.size(); ++run) {
-    const FlatConfig flat = settings_of(comparison.runs[run]);
-    const auto found = std::find(settings.begin(), settings.end(), flat);
-    if (found != settings.end()) {
-      arms[static_cast<size_t>(found - settings.begin())].runs.push_back(run);
+    const Training training = training_of(comparison.runs[run]);
+    const auto found = std::find(trainings.begin(), trainings.end(), training);
+    if (found != trainings.end()) {
+      arms[static_cast<size_t>(found - trainings.begin())].runs.push_back(run);
       continue;
     }
-    const Config& config = comparison.runs[run].config;
-    settings.push_back(flat);
-    Arm arm;
-    arm.name = comparison.runs[run].name;
-    arm.head = config.model.head;
+    trainings.push_back(training);
+    Arm arm = arm_of(comparison.runs[run]);
     arm.runs = {run};
-    arm.cooldown_step = cooldown_start_step(config);
-    arm.cooldown_tokens = static_cast<double>(arm.cooldown_step.value_or(0)) *
-                          static_cast<double>(config.train.batch_tokens);
-    arm.config_differences = config_differences(settings.front(), flat);
+    arm.config_differences = config_differences(trainings.front().settings, training.settings);
     arms.push_back(std::move(arm));
   }
   for (Arm& arm : arms) {
@@ -195,6 +207,20 @@ void note_reach(Comparison& comparison, const Arm& arm, const std::optional<Reac
   }
 }
 
+// Their mean has no window losses then: mean_window_sums().
+void note_last_steps(Comparison& comparison, const Arm& arm) {
+  std::set<int64_t> steps;
+  std::vector<std::string> told;
+  for (const size_t index : arm.runs) {
+    const ComparedRun& run = comparison.runs[index];
+    steps.insert(run.validation.back().step);
+    told.push_back(str(run.name, " at step ", with_commas(run.validation.back().step)));
+  }
+  if (comparison.arms.size() == 1 || steps.size() == 1) return;
+  comparison.notes.push_back(str(arm.name, ": no paired difference, since its seeds' last ",
+                                 "validations are at different steps: ", join(told, ", ")));
+}
+
 void note_arm(Comparison& comparison, const Arm& arm) {
   std::set<uint64_t> seeds;
   for (const size_t run : arm.runs) {
@@ -211,6 +237,7 @@ void note_arm(Comparison& comparison, const Arm& arm) {
     comparison.notes.push_back(str(arm.name, ": ", difference.key, " is ", difference.value,
                                    " (baseline: ", difference.baseline, ")"));
   }
+  note_last_steps(comparison, arm);
   note_reach(comparison, arm, arm.before_cooldown, "before the cooldown");
   note_reach(comparison, arm, arm.at_end, "at the end");
 }

@@ -1,5 +1,6 @@
-// A comparison of runs as numbers: runs whose configs differ in nothing but run.* form an arm
-// (several seeds), the first run's arm is the baseline, and the others are measured against it.
+// A comparison of runs as numbers: runs whose configs differ in nothing but run.*, and were changed
+// alike on the way, form an arm (several seeds), the first run's arm is the baseline, and the
+// others are measured against it.
 #pragma once
 
 #include <map>

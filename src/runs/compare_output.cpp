@@ -10,6 +10,7 @@
 #include "runs/csv.h"
 #include "runs/json_number.h"
 #include "runs/metric_fields.h"
+#include "runs/settings_line.h"
 
 namespace cplm {
 namespace {
@@ -86,7 +87,13 @@ Json to_json(const ComparedRun& run) {
                  {"head", name_of(run.config.model.head)},
                  {"seed", run.config.run.seed},
                  {"total_steps", run.config.total_steps()},
+                 {"settings_changes", Json::array()},
                  {"validations", Json::array()}};
+  for (const SettingsRecord& record : run.settings) {
+    Json change = settings_line(record);
+    change.erase("kind");
+    object["settings_changes"].push_back(std::move(change));
+  }
   for (const ValidationRecord& record : run.validation) {
     Json fields = Json::object();
     add_fields(record, fields);

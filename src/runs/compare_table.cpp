@@ -152,13 +152,17 @@ std::string notes_text(const Comparison& comparison) {
 
 std::string compare_rules() {
   return R"(How the figures are made
-  Arms      Runs whose configs differ in run.* alone are seeds of one arm: its curve is their mean,
-            +- their standard deviation. The first run's arm is the baseline.
+  Arms      Runs whose configs differ in run.* alone, with the same settings changed at the same
+            steps if any were (lines of kind "settings" in metrics.jsonl), are seeds of one arm:
+            its curve is their mean, +- their standard deviation. The first run's arm is the
+            baseline.
   Windows   Only losses over the same validation windows meet: validations from before a run's set
             was changed are left out with a note, runs of different sets are refused.
-  Targets   The baseline's validation loss before the cooldown (its last validation up to step
-            S - N of S steps with N = round(decay_fraction S) of decay; without a decay the last
-            one) and at the end (its last validation).
+  Targets   The baseline's validation loss before the cooldown (its last validation before any
+            step of decay) and at the end (its last validation). Of S steps the last
+            N = round(decay_fraction S) are steps of decay, with the settings in force at the
+            step: a run that decayed and was then made longer has its cooldown where it first
+            decayed. Constant and cosine schedules have no cooldown: the last validation counts.
   Tokens    The first validation at or below the target decides; between it and the one before,
             tokens are interpolated linearly in the loss. "<=" marks an upper bound: reached by
             the first validation already. Before the cooldown only validations before the run's

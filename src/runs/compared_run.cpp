@@ -4,6 +4,7 @@
 #include <set>
 
 #include "cplm/base.h"
+#include "runs/settings_history.h"
 #include "runs/validation_set.h"
 
 namespace cplm {
@@ -45,6 +46,20 @@ void note_state(ComparedRun& run) {
   }
 }
 
+void find_cooldown(ComparedRun& run) {
+  run.cooldown_step =
+      cooldown_start_step(run.config, run.settings, (run.dir / "metrics.jsonl").string());
+  for (const SettingsRecord& record : run.settings) run.notes.push_back(text_of(record));
+  const auto by_last_settings = cooldown_start_step(run.config);
+  if (run.cooldown_step == by_last_settings) return;
+  const auto step_text = [](const std::optional<int64_t>& step) {
+    return step ? str("after step ", with_commas(*step)) : std::string("nowhere");
+  };
+  run.notes.push_back(str("its cooldown begins ", step_text(run.cooldown_step),
+                          ", by the settings in force at each step; by its last ones ",
+                          step_text(by_last_settings)));
+}
+
 ComparedRun load_run(const fs::path& dir) {
   if (!fs::is_directory(dir))
     refuse(str(dir.string(), ": no such folder; expected a run's folder"));
@@ -59,12 +74,14 @@ ComparedRun load_run(const fs::path& dir) {
   Metrics metrics = read_metrics(dir);
   run.validation = std::move(metrics.validation);
   run.tasks = std::move(metrics.tasks);
+  run.settings = std::move(metrics.settings);
   if (run.validation.empty()) {
     refuse(str(dir.string(), ": metrics.jsonl holds no validation yet (validation.every is ",
                run.config.validation.every, " steps): nothing to compare"));
   }
   check_order(run);
   run.notes = std::move(metrics.warnings);
+  find_cooldown(run);
   keep_last_validation_set(run);
   run.window_losses = last_window_losses(run);
   if (!metrics.nonfinite_steps.empty()) {

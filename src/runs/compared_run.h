@@ -18,6 +18,8 @@ struct ComparedRun {
   Config config;
   std::vector<ValidationRecord> validation;   // at least one, by rising step, all on one set
   std::vector<TaskRecord> tasks;              // by rising step
+  std::vector<SettingsRecord> settings;       // what was changed on the way, by rising step
+  std::optional<int64_t> cooldown_step;       // see settings_history.h
   std::string validation_id;                  // of that set; "" when no file tells it
   std::optional<WindowLosses> window_losses;  // of the last validation
   std::vector<std::string> notes;             // what a reader of the comparison must know

@@ -5,6 +5,7 @@
 #include "cplm/base.h"
 #include "cplm/runs.h"
 #include "runs/metric_fields.h"
+#include "runs/settings_line.h"
 
 namespace cplm {
 namespace {
@@ -115,6 +116,15 @@ GradientsRecord gradients_record(const Line& line) {
   return record;
 }
 
+SettingsRecord settings_record(const Line& line) {
+  try {
+    return read_settings_line(line.fields);
+  } catch (const json::exception&) {
+    line.fail(str(R"(expected "step", "tokens" and "changes" of "key", "before" and "now", found )",
+                  shown(line.fields)));
+  }
+}
+
 void read_line(const Line& line, Metrics& metrics) {
   const json& kind = line.field("kind");
   if (kind == "train") {
@@ -128,6 +138,8 @@ void read_line(const Line& line, Metrics& metrics) {
     metrics.tasks.push_back(task_record(line));
   } else if (kind == "gradients") {
     metrics.gradients.push_back(gradients_record(line));
+  } else if (kind == "settings") {
+    metrics.settings.push_back(settings_record(line));
   } else if (kind == "nonfinite") {
     line.read("step", metrics.nonfinite_steps.emplace_back());
   } else if (!kind.is_string()) {

@@ -1,5 +1,4 @@
-// Writes RUN/metrics.jsonl: every line reaches the file whole or not at all, and a resume leaves
-// only the lines up to its step (the others go to RUN/metrics.stale.jsonl).
+// Writes RUN/metrics.jsonl: every line reaches the file whole or not at all.
 #include <nlohmann/json.hpp>
 
 #include "base/appended_file.h"
@@ -7,79 +6,13 @@
 #include "cplm/runs.h"
 #include "runs/json_number.h"
 #include "runs/metric_fields.h"
+#include "runs/metrics_resume.h"
 
 namespace cplm {
 namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-
-// A file's lines divided at a step.
-struct Trimmed {
-  std::string kept, stale;
-  int64_t num_stale_lines = 0, num_damaged_lines = 0;
-};
-
-bool is_evaluation(const Json& record) {
-  const auto kind = record.find("kind");
-  return kind != record.end() && (*kind == "validation" || *kind == "task");
-}
-
-// Lines without a step (kinds this version does not know) belong to the line before them. A line
-// that is no JSON object cannot be kept: readers would stop at it.
-Trimmed divide_at_step(std::string_view text, int64_t resume_step, bool owes_validation) {
-  Trimmed result;
-  int64_t step = 0;
-  while (!text.empty()) {
-    const size_t length = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, length);
-    text.remove_prefix(std::min(length + 1, text.size()));
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (record.is_object()) {
-      const auto found = record.find("step");
-      if (found != record.end() && found->is_number_integer()) step = found->get<int64_t>();
-    }
-    const bool to_come = owes_validation && step == resume_step && is_evaluation(record);
-    const bool keep = record.is_object() && step <= resume_step && !to_come;
-    (keep ? result.kept : result.stale).append(line).append("\n");
-    if (!record.is_object()) {
-      ++result.num_damaged_lines;
-    } else if (!keep) {
-      ++result.num_stale_lines;
-    }
-  }
-  return result;
-}
-
-void append_stale(const fs::path& path, std::string_view lines) {
-  AppendedFile file(path);
-  file.append(lines);
-  file.sync();
-}
-
-// The stale lines are safe on disk before metrics.jsonl loses them; a crash in between makes the
-// next resume append them a second time, which loses nothing.
-void trim_to_step(const fs::path& path, int64_t resume_step, bool owes_validation) {
-  if (!fs::exists(path)) return;
-  const std::string text = read_file(path);
-  const Trimmed trimmed = divide_at_step(text, resume_step, owes_validation);
-  if (trimmed.kept == text) return;
-  if (!trimmed.stale.empty()) {
-    const fs::path stale_path = path.parent_path() / "metrics.stale.jsonl";
-    append_stale(stale_path, trimmed.stale);
-    fsync_path(path.parent_path());
-  }
-  write_file_atomic(path, trimmed.kept);
-  if (trimmed.num_stale_lines > 0) {
-    const std::string what = resume_step < 0 ? "an earlier run" : str("steps past ", resume_step);
-    log::info(str("metrics.jsonl: lines of ", what,
-                  " moved to metrics.stale.jsonl: ", trimmed.num_stale_lines));
-  }
-  if (trimmed.num_damaged_lines > 0) {
-    log::warn(str(path.string(), ": torn or damaged lines moved to metrics.stale.jsonl: ",
-                  trimmed.num_damaged_lines));
-  }
-}
 
 template <class Record>
 Json to_json(const char* kind, const Record& record) {
@@ -91,10 +24,13 @@ Json to_json(const char* kind, const Record& record) {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const fs::path& run_dir, int64_t resume_step, bool owes_validation) {
+MetricsWriter::MetricsWriter(const fs::path& run_dir, int64_t resume_step)
+    : MetricsWriter(run_dir, ResumePoint{.step = resume_step}) {}
+
+MetricsWriter::MetricsWriter(const fs::path& run_dir, const ResumePoint& resume) {
   make_folders(run_dir);
   const fs::path path = run_dir / "metrics.jsonl";
-  trim_to_step(path, resume_step, owes_validation);
+  trim_metrics(path, resume);
   file_ = std::make_unique<AppendedFile>(path);
   fsync_path(run_dir);
 }

@@ -7,6 +7,7 @@
 
 #include "cplm/base.h"
 #include "cplm/checkpoint.h"
+#include "cplm/config_changes.h"
 
 namespace cplm {
 namespace fs = std::filesystem;
@@ -104,12 +105,16 @@ std::string hint_of_foreign_checkpoint(const fs::path& checkpoint, const Config&
 }
 
 // The allowed changes; throws for the others.
-std::vector<std::string> changed_settings(const Config& saved, const Config& now,
-                                          const fs::path& checkpoint) {
-  std::vector<std::string> allowed, refused;
-  for (const ConfigChange& change : compare_configs(saved, now)) {
-    (change.allowed ? allowed : refused)
-        .push_back(str(change.key, ": ", change.before, " -> ", change.now));
+std::vector<ConfigChange> changed_settings(const Config& saved, const Config& now,
+                                           const fs::path& checkpoint) {
+  std::vector<ConfigChange> allowed;
+  std::vector<std::string> refused;
+  for (ConfigChange& change : compare_configs(saved, now)) {
+    if (change.allowed) {
+      allowed.push_back(std::move(change));
+    } else {
+      refused.push_back(text_of(change));
+    }
   }
   if (!refused.empty()) {
     throw Error(str("a resumed run must keep these settings as its checkpoint has them: ",

@@ -39,7 +39,7 @@ struct RunFolder {
   RunState state;                                    // its counters; of step 0 without one
   std::string state_json;                            // what they were read from
   TrainingData data;                                 // what it was trained on
-  std::vector<std::string> changed_settings;         // since then, all of them allowed
+  std::vector<ConfigChange> changed_settings;        // since then, all of them allowed
   bool leaves_newer_behind = false;                  // --resume PATH
   bool removes_old_run = false;                      // --overwrite
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cplm/base.h"
+#include "cplm/config_changes.h"
 #include "train/path_norms.h"
 #include "train/rank_agreement.h"
 #include "train/start_checks.h"
@@ -181,8 +182,10 @@ ExitCode exit_code_of(const std::exception& error) {
 void announce_finished(const RunFolder& folder) {
   log::info(str(folder.path.string(), ": finished at step ", folder.state.step, "; nothing to do"));
   if (folder.changed_settings.empty()) return;
+  std::vector<std::string> changes;
+  for (const ConfigChange& change : folder.changed_settings) changes.push_back(text_of(change));
   log::warn(str("settings have changed since the run finished, and change nothing of it: ",
-                join(folder.changed_settings, "; "), "; train.steps above ", folder.state.step,
+                join(changes, "; "), "; train.steps above ", folder.state.step,
                 " goes on with them, another run.dir begins anew"));
 }
 

@@ -51,6 +51,7 @@ class Trainer {
   void load_initial_weights();
   void spread_masters();
   void open_outputs();  // the first changes to the run's folder
+  ResumePoint resume_point() const;
   void announce() const;
   void announce_sources() const;
   void open_feed();

@@ -98,6 +98,7 @@ void Trainer::rewind() {
     const auto newest = newest_complete(folder_.path);
     folder_.resume_from = newest ? std::optional(newest->path) : std::nullopt;
     folder_.state = RunState{};
+    folder_.changed_settings.clear();
     if (newest) read_state(folder_, config_);
   });
   share_run_folder(folder_, config_, ranks_);
@@ -111,7 +112,7 @@ void Trainer::rewind() {
   state_.rewinds = rewinds;
   if (metrics_) {
     metrics_.reset();
-    metrics_.emplace(folder_.path, state_.step, state_.owes_validation);
+    metrics_.emplace(folder_.path, resume_point());
   }
   before_.add(std::exchange(since_log_, Times()));
   log::info(str("rewind ", rewinds, " of 3: at step ", state_.step, "; the batch of step ",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cplm/base.h"
+#include "cplm/config_changes.h"
 #include "cplm/plan.h"
 #include "train/path_norms.h"
 #include "train/trainer.h"
@@ -28,15 +29,19 @@ void Trainer::open_outputs() {
   clear_the_way(folder_);
   write_run_files(folder_.path, config_);  // first: it tells that the folder is a run's
   log::add_file(folder_.path / "log.txt");
-  metrics_.emplace(folder_.path, folder_.resume_from ? state_.step : -1, state_.owes_validation);
+  if (folder_.resume_from) {
+    metrics_.emplace(folder_.path, resume_point());
+  } else {
+    metrics_.emplace(folder_.path, -1);
+  }
 }
 
 void Trainer::announce() const {
   if (folder_.resume_from) {
     log::info(str("resumed at step ", state_.step, " from ", folder_.resume_from->string()));
   }
-  for (const std::string& change : folder_.changed_settings) {
-    log::info("config changed since the checkpoint: " + change);
+  for (const ConfigChange& change : folder_.changed_settings) {
+    log::info("config changed since the checkpoint: " + text_of(change));
   }
   if (config_.schedule.warmup_steps >= total_steps_) {
     log::warn(str("schedule.warmup_steps ", config_.schedule.warmup_steps,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cplm/base.h"
+#include "cplm/config_changes.h"
 #include "cplm/device.h"
 #include "cplm/plan.h"
 #include "cplm/saved_model.h"
@@ -146,6 +147,16 @@ void Trainer::load_optimizer() {
   spread_from_host(ranks_, *buckets_, averages[0], optimizer_->exp_avg());
   spread_from_host(ranks_, *buckets_, averages[1], optimizer_->exp_avg_sq());
   ranks_.broadcast(optimizer_->adam_step()).wait();
+}
+
+ResumePoint Trainer::resume_point() const {
+  ResumePoint point{
+      state_.step, state_.tokens, {}, flatten_config(config_), state_.owes_validation};
+  for (const ConfigChange& change : folder_.changed_settings) {
+    if (!changes_numbers(change.key)) continue;
+    point.changes.push_back({change.key, change.before, change.now});
+  }
+  return point;
 }
 
 void Trainer::open_feed() {

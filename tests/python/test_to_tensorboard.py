@@ -139,6 +139,19 @@ def test_lines_taken_back_are_forgotten(tmp_path):
     assert shown(run / "tensorboard") == []
 
 
+def test_a_resume_with_other_settings(tmp_path):
+    """Its line stands at the step of the resume, behind that step's other lines."""
+    run = make_run(tmp_path, train_lines(1, 12))
+    converted(run)
+    change = {"key": "optimizer.lr", "before": "1.0e-06", "now": "0.001"}
+    settings = {"kind": "settings", "step": 10, "tokens": 10_000, "changes": [change]}
+    shifted = train_lines(11, 13, shift=1.0)
+    replace(run, train_lines(1, 10) + json.dumps(settings) + "\n" + shifted)
+    converted(run)
+    assert shown(run / "tensorboard") == expected(train_lines(1, 10) + shifted)
+    assert shown(run / "tensorboard", "settings/changes") == [(10, 1.0)]
+
+
 def test_steps_that_go_back_within_the_file_stay_each_once(tmp_path):
     before = train_lines(1, 8) + train_lines(5, 9)
     run = make_run(tmp_path, before + train_line(7, 1.0))

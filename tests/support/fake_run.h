@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ struct FakeRun {
   std::string schedule = "{name: wsd, decay_fraction: 0.2}";
   std::string optimizer = "{lr: 1.0e-3}";
   std::vector<std::pair<int64_t, double>> losses;  // step, validation loss
+  std::vector<SettingsRecord> settings = {};       // changes on the way, by rising step
   std::string validation_id = "windows";
   std::vector<double> window_loss_sums = {};  // of the last step; empty: no file
   // Of the steps before, with the same losses; "": no file.
@@ -43,8 +45,12 @@ struct FakeRun {
   void write_to(const std::filesystem::path& dir) const {
     make_folders(dir);
     write_file_atomic(dir / "config.yaml", config_yaml());
-    MetricsWriter writer(dir, -1);
+    std::optional<MetricsWriter> writer;
+    writer.emplace(dir, -1);
+    auto change = settings.begin();
     for (const auto& [step, loss] : losses) {
+      for (; change != settings.end() && change->step < step; ++change)
+        resume(*change, dir, writer);
       ValidationRecord record{.step = step,
                               .tokens = step * kBatchTokens,
                               .loss = loss,
@@ -52,7 +58,7 @@ struct FakeRun {
                               .counted_tokens = counted_tokens,
                               .copy = std::nullopt};
       if (head == "cplm") record.copy = CopyMeans{loss + 0.5, 0.25, 0.5, 0.125};
-      writer.write(record);
+      writer->write(record);
     }
     if (!window_loss_sums.empty()) write_windows(dir, losses.back().first, validation_id);
     for (size_t i = 0; i < earlier_validation_ids.size(); ++i) {
@@ -62,6 +68,14 @@ struct FakeRun {
   }
 
  private:
+  static void resume(const SettingsRecord& record, const std::filesystem::path& dir,
+                     std::optional<MetricsWriter>& writer) {
+    ResumePoint point{record.step, record.step * kBatchTokens, record.changes, {}};
+    for (const SettingChange& change : record.changes) point.settings[change.key] = change.now;
+    writer.reset();
+    writer.emplace(dir, point);
+  }
+
   void write_windows(const std::filesystem::path& dir, int64_t step, const std::string& id) const {
     const std::vector<double> sums =
         window_loss_sums.empty() ? std::vector<double>{32, 32} : window_loss_sums;
