@@ -2,56 +2,19 @@
 #include "train/run_folder.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 
 #include "cplm/base.h"
 #include "cplm/checkpoint.h"
 #include "cplm/config_changes.h"
+#include "train/run_files.h"
 
 namespace cplm {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kRunFiles[] = {
-    "config.yaml", "tokenizer.json", "metrics.jsonl", "metrics.stale.jsonl",
-    "log.txt",     "validation",     "checkpoints",   "checkpoints.stale",
-    "latest",      "nonfinite"};
-
-constexpr const char* kResolvedBy = "# resolved by cplm ";
-
-bool is_run(const fs::path& dir) {
-  std::ifstream config(dir / "config.yaml");
-  std::string line;
-  std::getline(config, line);
-  return line.starts_with(kResolvedBy) || !list_checkpoints(dir).empty();
-}
-
-// Another's files, whose names a run gives to its own (a data set's validation/, say), are not for
-// a run to overwrite or to remove.
-void check_free_for_run(const fs::path& dir) {
-  if (is_run(dir)) return;
-  for (const char* name : kRunFiles) {
-    if (!fs::exists(fs::symlink_status(dir / name))) continue;
-    throw Error(str("run.dir: ", dir.string(), " holds ", name,
-                    ", which no run has written (its "
-                    "config.yaml would begin with \"",
-                    kResolvedBy, "...\"); take another run.dir"),
-                ExitCode::kBadConfig);
-  }
-}
-
 bool is_used(const fs::path& dir) {
   return fs::exists(dir / "metrics.jsonl") || !list_checkpoints(dir).empty();
-}
-
-void remove_run_files(const fs::path& dir) {
-  for (const char* name : kRunFiles) {
-    std::error_code error;
-    fs::remove_all(dir / name, error);
-    CPLM_CHECK(!error, (dir / name).string(),
-               ": cannot be removed for --overwrite: ", error.message());
-  }
 }
 
 fs::path explicit_checkpoint(const fs::path& path) {
@@ -271,49 +234,13 @@ void check_steps_left(const RunState& state, int64_t total_steps) {
               ExitCode::kBadConfig);
 }
 
-namespace {
-
-// Files that a kill left half written; the lock is ours, so nobody is at them.
-template <class Entries>
-void add_unfinished(const Entries& entries, std::vector<fs::path>& unfinished) {
-  for (const fs::directory_entry& entry : entries) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") && name.ends_with(".unfinished")) unfinished.push_back(entry.path());
-  }
-}
-
-}  // namespace
-
 void clear_the_way(const RunFolder& folder) {
-  std::vector<fs::path> unfinished;
-  add_unfinished(fs::directory_iterator(folder.path), unfinished);
-  for (const char* name : {"validation", "nonfinite"}) {
-    if (!fs::is_directory(folder.path / name)) continue;
-    add_unfinished(fs::recursive_directory_iterator(folder.path / name), unfinished);
-  }
-  for (const fs::path& path : unfinished) fs::remove(path);
+  remove_unfinished(folder.path);
   if (folder.removes_old_run) remove_run_files(folder.path);
   if (!folder.leaves_newer_behind) return;
   for (const fs::path& moved : set_aside_newer_checkpoints(folder.path, folder.state.step)) {
     log::warn(str("newer checkpoint set aside: ", moved.string()));
   }
-}
-
-fs::path tokenizer_of(const Config& config) {
-  for (const DataSource& source : config.data.train) {
-    const auto shards = glob_paths(source.path);
-    if (shards.empty()) continue;
-    fs::path tokenizer = shards.front().parent_path().parent_path() / "tokenizer.json";
-    if (fs::exists(tokenizer)) return tokenizer;
-  }
-  return "";
-}
-
-void write_run_files(const fs::path& run_dir, const Config& config) {
-  write_file_atomic(run_dir / "config.yaml",
-                    str(kResolvedBy, CPLM_VERSION, "\n", dump_config(config)));
-  const fs::path tokenizer = tokenizer_of(config);
-  if (!tokenizer.empty()) write_file_atomic(run_dir / "tokenizer.json", read_file(tokenizer));
 }
 
 void load_state(const fs::path& step_folder, const NamedTensors& optimizer,

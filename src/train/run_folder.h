@@ -64,11 +64,6 @@ void check_same_data(const TrainingData& saved, const TrainingData& now);
 // Takes what the new run must not find out of its way: with --overwrite all files of the old one,
 // with --resume PATH the newer checkpoints (set aside).
 void clear_the_way(const RunFolder& folder);
-// tokenizer.json above the training shards; empty: none.
-std::filesystem::path tokenizer_of(const Config& config);
-// config.yaml (resolved, with the version), and that tokenizer.
-void write_run_files(const std::filesystem::path& run_dir, const Config& config);
-
 // Reads the optimizer's tensors by their names.
 void load_state(const std::filesystem::path& step_folder, const NamedTensors& optimizer,
                 const Progress& progress);

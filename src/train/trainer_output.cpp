@@ -10,6 +10,7 @@
 #include "cplm/config_changes.h"
 #include "cplm/plan.h"
 #include "train/path_norms.h"
+#include "train/run_files.h"
 #include "train/trainer.h"
 
 namespace cplm {

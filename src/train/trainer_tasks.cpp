@@ -1,6 +1,7 @@
 // Evaluations during training (validation.tasks): rank 0 measures the model as it stands.
 #include "cplm/base.h"
 #include "cplm/tasks.h"
+#include "train/run_files.h"
 #include "train/start_checks.h"
 #include "train/trainer.h"
 
