@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/argument_checks.h"
 #include "cli/commands.h"
 #include "cli/start_error.h"
 #include "cplm/comm.h"
@@ -140,6 +141,7 @@ int run(int argc, char** argv) {
   cplm::add_export_command(app);
   cplm::add_import_command(app);
   cplm::add_verify_checkpoint_command(app);
+  cplm::check_whole_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
