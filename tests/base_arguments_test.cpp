@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/argument_checks.h"
+#include "base/excerpt.h"
 
 namespace cplm {
 namespace {
@@ -112,6 +113,14 @@ TEST_F(CheckedOptions, OthersStayAsTheyAre) {
   EXPECT_EQ(text_, "010");
   EXPECT_EQ(double_, 1000);
   EXPECT_TRUE(flag_);
+}
+
+TEST(Excerpt, EndsBetweenCharacters) {
+  EXPECT_EQ(excerpt("short"), "short");
+  EXPECT_EQ(excerpt(std::string(80, 'x')), std::string(80, 'x'));
+  EXPECT_EQ(excerpt(std::string(1000, 'x')), std::string(80, 'x') + "...");
+  EXPECT_EQ(excerpt(std::string(79, 'x') + "\u00e9"), std::string(79, 'x') + "...");
+  EXPECT_EQ(excerpt(std::string(1000, '\x80')).size(), 80U);  // not UTF-8
 }
 
 }  // namespace

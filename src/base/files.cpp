@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/excerpt.h"
 #include "base/system_error.h"
 #include "cplm/base.h"
 
@@ -214,7 +215,7 @@ bool FileLock::try_lock() {
     std::string holder = read_file(path_);
     while (!holder.empty() && holder.back() == '\n') holder.pop_back();
     throw Error(str("cannot lock ", path_.string(), ": process ",
-                    holder.empty() ? "(unknown)" : holder,
+                    holder.empty() ? "(unknown)" : excerpt(holder),
                     " holds it; wait for it to end, or stop it"));
   }
   struct stat opened {

@@ -19,34 +19,13 @@ namespace {
 
 using cplm::ExitCode;
 
-// A path may hold any character; an error stays one line, and no terminal obeys it.
-std::string without_control_characters(const std::string& text) {
-  constexpr char kHexDigits[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += {'\\', 'x', kHexDigits[byte / 16], kHexDigits[byte % 16]};
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 // A log file that fails only now (full disk) must not turn the error into a crash: the console has
 // the message already, and the file is given up.
 void report(const std::string& message) {
   try {
-    cplm::log::error(without_control_characters(message));
+    cplm::log::error(message);
   } catch (const cplm::Error& error) {
-    cplm::log::error(without_control_characters(error.what()));
+    cplm::log::error(error.what());
   }
   cplm::log::flush();
 }
@@ -62,7 +41,7 @@ bool is_first_of_machine() {
 
 void report_start_error(const std::string& message) {
   if (is_first_of_machine()) return report(message);
-  cplm::log::debug(without_control_characters("as the first process of this machine: " + message));
+  cplm::log::debug("as the first process of this machine: " + message);
 }
 
 const std::string kOutOfMemory =
