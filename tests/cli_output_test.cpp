@@ -8,6 +8,7 @@
 
 #include "cplm/base.h"
 #include "support/checks.h"
+#include "support/small_disk.h"
 #include "support/training_folder.h"
 
 namespace cplm::test {
@@ -18,6 +19,12 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
+
+int64_t num_errors(const std::string& text) {
+  int64_t count = 0;
+  for (size_t at = 0; (at = text.find("error: ", at)) != std::string::npos; ++at) ++count;
+  return count;
+}
 
 TEST(CliOutput, AWarningStaysOneShortLineWhateverAFileHolds) {
   const TrainingFolder folder;
@@ -32,6 +39,19 @@ TEST(CliOutput, AWarningStaysOneShortLineWhateverAFileHolds) {
   const std::string text = go_on(std::string(5'000'000, 'x'));
   EXPECT_THAT(text, HasSubstr("run/latest names xxxxxxx"));
   EXPECT_LT(text.size(), 10'000U);
+}
+
+TEST(CliOutput, AFullDiskIsOneErrorWithTheFilesOwnName) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount a file system";
+  const TrainingFolder folder;
+  const std::string run = (disk.path() / "run").string();
+  disk.fill_but(4096);  // for the process id in the lock
+  const ProcessResult result = folder.train(run);
+  expect_error(result, ExitCode::kFailed,
+               AllOf(HasSubstr("cannot write " + run + "/config.yaml: the disk is full")));
+  EXPECT_EQ(num_errors(result.err), 1) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("unfinished")));
 }
 
 }  // namespace

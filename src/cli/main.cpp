@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/argument_checks.h"
+#include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/start_error.h"
 #include "cplm/comm.h"
@@ -25,7 +26,10 @@ void report(const std::string& message) {
   try {
     cplm::log::error(message);
   } catch (const cplm::Error& error) {
-    cplm::log::error(error.what());
+    // The disk that is full may be what the message tells already.
+    const std::string lost = error.what();
+    const std::string reason = lost.substr(lost.rfind(": ") + 1);
+    if (!message.ends_with(reason)) cplm::log::error(lost);
   }
   cplm::log::flush();
 }
@@ -168,6 +172,10 @@ int main(int argc, char** argv) {
                         line.find("can't allocate memory") != std::string::npos;
     report(memory ? kOutOfMemory : line);
     return static_cast<int>(memory ? ExitCode::kOutOfMemory : ExitCode::kFailed);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const cplm::Error clear = cplm::as_error(error);
+    report(clear.what());
+    return static_cast<int>(clear.code());
   } catch (const std::exception& error) {
     report(first_line(error.what()));
     return static_cast<int>(ExitCode::kFailed);
