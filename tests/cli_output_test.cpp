@@ -20,10 +20,35 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
+// A shell's line in which $CPLM is the program.
+ProcessResult shell(const TrainingFolder& folder, const std::string& line) {
+  return run_process("bash", {.arguments = {"-c", line},
+                              .working_dir = folder.path(),
+                              .environment = {{"CPLM", CPLM_BINARY}}});
+}
+
 int64_t num_errors(const std::string& text) {
   int64_t count = 0;
   for (size_t at = 0; (at = text.find("error: ", at)) != std::string::npos; ++at) ++count;
   return count;
+}
+
+TEST(CliOutput, AResultThatCannotBeWrittenIsAnError) {
+  const TrainingFolder folder;
+  ASSERT_EQ(folder.train("run", {}, {"--stop-after", "1"}).exit_code, 75);
+  for (const char* arguments :
+       {"--version", "--help", "train --help", "check config.yaml", "check config.yaml --json",
+        "data inspect data/train", "data inspect data/train --json", "data verify data/train",
+        "data make repeat --output made --samples 2 --validation-samples 1",
+        "verify-checkpoint run", "eval memory config.yaml",
+        "bench ops --size 64x8 --length 8 --tokens 8 --repeats 1 --json"}) {
+    const ProcessResult result = shell(folder, str("\"$CPLM\" ", arguments, " >/dev/full"));
+    EXPECT_EQ(result.exit_code, 1) << arguments;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("error: cannot write the result to standard output: "),
+                                  HasSubstr("disk is full"), EndsWith("\n")))
+        << arguments;
+    EXPECT_EQ(num_errors(result.err), 1) << arguments;
+  }
 }
 
 TEST(CliOutput, AWarningStaysOneShortLineWhateverAFileHolds) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/argument_checks.h"
+#include "base/standard_output.h"
 #include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/start_error.h"
@@ -128,10 +129,13 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    report_start_error(parse_message(app, error, {argv + 1, argv + argc}));
-    return static_cast<int>(ExitCode::kBadConfig);
+    if (error.get_exit_code() != 0) {
+      report_start_error(parse_message(app, error, {argv + 1, argv + argc}));
+      return static_cast<int>(ExitCode::kBadConfig);
+    }
+    app.exit(error);  // prints for --help and --version
   }
+  cplm::flush_standard_output();
   cplm::log::flush();
   return static_cast<int>(exit_code);
 }
