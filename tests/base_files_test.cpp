@@ -1,6 +1,7 @@
 // Files, locks and globs of src/base, and the test helper that runs programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,9 +165,13 @@ TEST(Files, HomeIsExpandedAsAShellDoes) {
   ::setenv("HOME", "/home/of me", 1);
   EXPECT_EQ(expand_tilde("~"), "/home/of me");
   EXPECT_EQ(expand_tilde("~/runs/a b"), "/home/of me/runs/a b");
-  for (const char* path : {"", "runs/~", "~name/runs", "a/~/b", "/~"}) {
+  for (const char* path : {"", "runs/~", "~nobody of this name/runs", "a/~/b", "/~"}) {
     EXPECT_EQ(expand_tilde(path), path);
   }
+  const std::string root = ::getpwuid(0)->pw_dir;
+  const std::string name = ::getpwuid(0)->pw_name;
+  EXPECT_EQ(expand_tilde("~" + name), root);
+  EXPECT_EQ(expand_tilde("~" + name + "/runs"), root + "/runs");
   ::unsetenv("HOME");  // then the user's entry counts
   EXPECT_TRUE(expand_tilde("~/x").is_absolute());
   if (before != nullptr) ::setenv("HOME", home.c_str(), 1);

@@ -31,6 +31,16 @@ TEST(CliPaths, ATildeIsTheHomeFolder) {
                AllOf(HasSubstr((folder / "run").string()), HasSubstr("holds no validation yet")));
 }
 
+TEST(CliPaths, ATildeBeforeAConfigToo) {
+  const TrainingFolder folder;
+  ProcessOptions home;
+  home.environment["HOME"] = folder.path().string();
+  EXPECT_EQ(folder.cplm({"check", "~/config.yaml"}, home).exit_code,
+            folder.cplm({"check", "config.yaml"}).exit_code);
+  expect_error(folder.cplm({"check", "~/absent.yaml"}, home), ExitCode::kBadConfig,
+               HasSubstr("cannot read " + (folder / "absent.yaml").string()));
+}
+
 TEST(CliPaths, APathThatIsTooLongIsAClearError) {
   const TrainingFolder folder;
   const std::string name(300, 'n');
