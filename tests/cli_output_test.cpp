@@ -79,5 +79,17 @@ TEST(CliOutput, AFullDiskIsOneErrorWithTheFilesOwnName) {
   EXPECT_THAT(result.err, Not(HasSubstr("unfinished")));
 }
 
+TEST(CliOutput, AReaderThatEndsDoesNotTakeATrainingRunWithIt) {
+  const TrainingFolder folder;
+  const ProcessResult result = shell(
+      folder,
+      "(\"$CPLM\" train config.yaml --set run.dir=run 2>&1; echo $? >code) | head -1 >/dev/null");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(read_file(folder / "code"), "0\n");
+  EXPECT_TRUE(fs::exists(folder.checkpoint("run", TrainingFolder::kSteps)));
+  const std::string log = read_file(folder / "run/log.txt");
+  EXPECT_THAT(log, AllOf(HasSubstr(" step 40/40 "), HasSubstr("summary: "), EndsWith("\n")));
+}
+
 }  // namespace
 }  // namespace cplm::test

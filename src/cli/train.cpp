@@ -1,6 +1,8 @@
 // cplm train and cplm compare.
 #include "cplm/train.h"
 
+#include <csignal>
+
 #include "base/argument_checks.h"
 #include "cli/commands.h"
 #include "cli/config_argument.h"
@@ -45,6 +47,8 @@ void add_train_command(CLI::App& app, ExitCode& exit_code) {
       ->check(whole_from(1));
   command->callback([arguments, &exit_code] {
     install_stop_signals();  // before anything that takes time
+    // A reader of the console that ends, or a peer that is gone, must not take the run with it.
+    std::signal(SIGPIPE, SIG_IGN);
     const Config config = load_checked_config(arguments->config);
     const RunOutcome outcome = train(config, arguments->options);
     exit_code = outcome == RunOutcome::kStopped ? ExitCode::kStopped : ExitCode::kDone;
