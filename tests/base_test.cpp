@@ -184,6 +184,17 @@ TEST(Log, LinesGoToStderrAndFilesAndProgressOnlyToTerminals) {
   EXPECT_THAT(file, Not(HasSubstr("hidden")));
 }
 
+TEST(Log, ALineIsOneLineThatNoTerminalObeys) {
+  const test::TempDir dir;
+  log::add_file(dir / "log.txt");
+  testing::internal::CaptureStderr();
+  log::info("a\nb");
+  log::warn("\x1b[31m\r\t\x7f caf\u00e9");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "a\\nb\nwarning: \\x1b[31m\\r\\t\\x7f caf\u00e9\n");
+  EXPECT_THAT(read_file(dir / "log.txt"), Not(HasSubstr("\x1b")));
+}
+
 TEST(Log, FullDiskIsReportedOnceAndThenTheFileIsGivenUp) {
   const test::TempDir dir;
   std::filesystem::create_symlink("/dev/full", dir / "log.txt");

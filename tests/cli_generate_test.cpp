@@ -238,7 +238,7 @@ TEST_F(CliGenerate, AClosedOutputIsNoOtherFile) {  // as the tokenizer's socket,
   };
   const ProcessResult no_output = with(">&-");
   EXPECT_EQ(no_output.exit_code, 1);
-  EXPECT_THAT(no_output.err, HasSubstr("stdout: cannot be written"));
+  EXPECT_THAT(no_output.err, HasSubstr("cannot write the result to standard output"));
   EXPECT_EQ(with("<&- >&- 2>&-").exit_code, 1);
   const ProcessResult quiet = with("2>&-");
   EXPECT_EQ(quiet.exit_code, 0);

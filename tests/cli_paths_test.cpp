@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(CliPaths, ATildeIsTheHomeFolder) {
@@ -28,6 +29,32 @@ TEST(CliPaths, ATildeIsTheHomeFolder) {
   expect_error(folder.cplm({"compare", "~/run", "~/other", "--out", "~/table"}, home),
                ExitCode::kBadConfig,
                AllOf(HasSubstr((folder / "run").string()), HasSubstr("holds no validation yet")));
+}
+
+TEST(CliPaths, ATildeBeforeAConfigToo) {
+  const TrainingFolder folder;
+  ProcessOptions home;
+  home.environment["HOME"] = folder.path().string();
+  EXPECT_EQ(folder.cplm({"check", "~/config.yaml"}, home).exit_code,
+            folder.cplm({"check", "config.yaml"}).exit_code);
+  expect_error(folder.cplm({"check", "~/absent.yaml"}, home), ExitCode::kBadConfig,
+               HasSubstr("cannot read " + (folder / "absent.yaml").string()));
+}
+
+TEST(CliPaths, APathThatIsTooLongIsAClearError) {
+  const TrainingFolder folder;
+  const std::string name(300, 'n');
+  const auto message = AllOf(HasSubstr(name), HasSubstr(": File name too long; shorten it"),
+                             Not(HasSubstr("filesystem error")), Not(HasSubstr("status")));
+  expect_error(folder.train(name), ExitCode::kBadConfig, message);
+  for (const Texts& arguments :
+       {Texts{"check", "config.yaml", "--set", "run.dir=" + name}, Texts{"check", name},
+        Texts{"compare", name, name}, Texts{"generate", name}, Texts{"eval", "memory", name},
+        Texts{"data", "make", "repeat", "--output", name}, Texts{"export", name, "x"},
+        Texts{"import", name, "x"}}) {
+    SCOPED_TRACE(arguments.front());
+    expect_error(folder.cplm(arguments), ExitCode::kBadConfig, message);
+  }
 }
 
 TEST(CliPaths, AnErrorStaysOneLineWhateverThePath) {

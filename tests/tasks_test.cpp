@@ -162,6 +162,8 @@ TEST(ParseTask, SaysWhatIsWrong) {
   EXPECT_EQ(message("perplexity --context 64 --per-document"), "");
   EXPECT_THAT(message("perplexty"), HasSubstr("did you mean perplexity?"));
   EXPECT_THAT(message("perplexity --context x"), HasSubstr("expected a whole number from 0"));
+  EXPECT_THAT(message("recall --pairs 010"), HasSubstr("--pairs: expected a whole number, found "
+                                                       "010; write 10"));
   EXPECT_THAT(message("perplexity --nonsense 3"), HasSubstr("--nonsense"));
   EXPECT_THAT(message(""), testing::AllOf(HasSubstr("expected one of"), HasSubstr("perplexity")));
 }

@@ -72,7 +72,7 @@ void fsync_path(const std::filesystem::path& path);  // file or folder
 // Renames and makes the rename durable (fsync of the parent folder).
 void rename_durable(const std::filesystem::path& from, const std::filesystem::path& to);
 void make_folders(const std::filesystem::path& path);
-// A leading "~/" (or "~" alone) becomes the user's home folder, as a shell does it.
+// A leading "~" or "~NAME" becomes that user's home folder, as a shell does it.
 std::filesystem::path expand_tilde(const std::string& path);
 // Sorted paths that match a glob pattern (`~` and `*?[]`); empty when none does. The begin of it that
 // is there as it is written stands for itself, also with brackets in it.

@@ -68,7 +68,7 @@ class Communicator {
   // Joins the others: NCCL for tensors on a GPU, Gloo for the rest. Error(kPeerLost) naming rank,
   // address and port when not all have come within `timeout` (that long a collective waits, too),
   // when one that had come is gone, or when another run has the port. Error(kStopped) when any of
-  // them was told to stop meanwhile (stop_requested()). Ignores SIGPIPE from here on.
+  // them was told to stop meanwhile (stop_requested()). To be called with SIGPIPE ignored.
   Communicator(const Launch& launch, at::Device device, std::chrono::seconds timeout);
   ~Communicator();
   Communicator(const Communicator&) = delete;

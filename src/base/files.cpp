@@ -11,30 +11,26 @@
 #include <system_error>
 #include <utility>
 
+#include "base/excerpt.h"
 #include "base/system_error.h"
 #include "cplm/base.h"
 
 namespace cplm {
 namespace fs = std::filesystem;
 
-void throw_system_error(const std::string& action, const fs::path& path, int error_number) {
-  const std::string reason = std::generic_category().message(error_number);
-  std::string explanation = reason;
-  if (error_number == ENOSPC) explanation = str("the disk is full (", reason, ")");
-  if (error_number == EDQUOT) explanation = str("the disk quota is used up (", reason, ")");
-  throw Error(str("cannot ", action, " ", path.string(), ": ", explanation));
-}
-
 namespace {
 
 // Owns a descriptor until close() checks its last error or the destructor drops it.
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags, const char* action) : path_(path), action_(action) {
+  Descriptor(const fs::path& path, int flags, const char* action)
+      : Descriptor(path, flags, action, path) {}
+  // `shown` is the name that messages tell.
+  Descriptor(const fs::path& path, int flags, const char* action, const fs::path& shown) {
     do {
       value_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
     } while (value_ < 0 && errno == EINTR);
-    if (value_ < 0) throw_system_error(action_, path_, errno);
+    if (value_ < 0) throw_system_error(action, shown, errno);
   }
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
@@ -46,8 +42,6 @@ class Descriptor {
   int release() { return std::exchange(value_, -1); }
 
  private:
-  fs::path path_;
-  std::string action_;
   int value_ = -1;
 };
 
@@ -71,6 +65,11 @@ void fsync_descriptor(int descriptor, const fs::path& path) {
     if (errno == EINVAL && ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode)) return;
     throw_system_error("write to disk (fsync)", path, errno);
   }
+}
+
+void close_descriptor(int descriptor, const fs::path& path) {
+  // A delayed write error (NFS, quotas).
+  if (::close(descriptor) != 0 && errno != EINTR) throw_system_error("write", path, errno);
 }
 
 fs::path folder_of(const fs::path& path) {
@@ -102,17 +101,17 @@ std::string read_file(const fs::path& path) {
 
 void write_file_atomic(const fs::path& path, std::string_view contents) {
   const fs::path aside = unfinished_name(path);
-  {
-    CheckedFile file(aside);
-    file.write(contents.data(), contents.size());
-    file.finish();
-  }
+  Descriptor file(aside, O_WRONLY | O_CREAT | O_TRUNC, "write", path);
   try {
-    rename_durable(aside, path);
+    write_all(file.get(), path, contents.data(), contents.size());
+    fsync_descriptor(file.get(), path);
+    close_descriptor(file.release(), path);
+    if (::rename(aside.c_str(), path.c_str()) != 0) throw_system_error("write", path, errno);
   } catch (const Error&) {
     ::unlink(aside.c_str());
     throw;
   }
+  fsync_path(folder_of(path));
 }
 
 void fsync_path(const fs::path& path) {
@@ -185,10 +184,11 @@ std::string CheckedFile::finish() {
   CPLM_CHECK(descriptor_ >= 0, "cannot finish ", path_.string(), ": it was already finished");
   fsync_descriptor(descriptor_, path_);
   std::string digest = hash_->sha256.hex();
-  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
-    const int error = errno;  // a delayed write error (NFS, quotas)
+  try {
+    close_descriptor(std::exchange(descriptor_, -1), path_);
+  } catch (const Error&) {
     ::unlink(path_.c_str());
-    throw_system_error("write", path_, error);
+    throw;
   }
   return digest;
 }
@@ -214,7 +214,7 @@ bool FileLock::try_lock() {
     std::string holder = read_file(path_);
     while (!holder.empty() && holder.back() == '\n') holder.pop_back();
     throw Error(str("cannot lock ", path_.string(), ": process ",
-                    holder.empty() ? "(unknown)" : holder,
+                    holder.empty() ? "(unknown)" : excerpt(holder),
                     " holds it; wait for it to end, or stop it"));
   }
   struct stat opened {

@@ -115,10 +115,33 @@ State& state() {
   return instance;
 }
 
+// A path or a file that is quoted may hold any character: a message stays one line, and no terminal
+// obeys it.
+std::string without_control_characters(const std::string& text) {
+  constexpr char kHexDigits[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (c == '\r') {
+      out += "\\r";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += {'\\', 'x', kHexDigits[byte / 16], kHexDigits[byte % 16]};
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 void write(spdlog::level::level_enum level, const std::string& message) {
   State& s = state();
+  const std::string line = without_control_characters(message);
   const std::lock_guard<std::mutex> guard(s.sinks_mutex);
-  s.logger.log(level, spdlog::string_view_t(message));
+  s.logger.log(level, spdlog::string_view_t(line));
 }
 
 }  // namespace

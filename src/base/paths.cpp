@@ -39,18 +39,24 @@ std::string with_literal_begin(const std::string& pattern) {
   return escaped;
 }
 
+std::string own_home(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && *home != '\0') return home;
+  const passwd* entry = ::getpwuid(::getuid());
+  CPLM_CHECK(entry != nullptr, "cannot find the home folder of ", path,
+             ": HOME is not set; write the whole path");
+  return entry->pw_dir;
+}
+
 }  // namespace
 
 fs::path expand_tilde(const std::string& path) {
-  if (path != "~" && !path.starts_with("~/")) return path;
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home == '\0') {
-    const passwd* user = ::getpwuid(::getuid());
-    home = user != nullptr ? user->pw_dir : nullptr;
-  }
-  CPLM_CHECK(home != nullptr, "cannot find the home folder of ", path,
-             ": HOME is not set; write the whole path");
-  return home + path.substr(1);
+  if (!path.starts_with('~')) return path;
+  const size_t end = std::min(path.find('/'), path.size());
+  const std::string user = path.substr(1, end - 1);
+  if (user.empty()) return own_home(path) + path.substr(end);
+  const passwd* entry = ::getpwnam(user.c_str());
+  return entry != nullptr ? entry->pw_dir + path.substr(end) : path;
 }
 
 std::vector<fs::path> glob_paths(const std::string& pattern) {
@@ -66,7 +72,7 @@ std::vector<fs::path> glob_paths(const std::string& pattern) {
   };
   const std::string expanded = with_literal_begin(expand_tilde(pattern).string());
   glob_t found{};
-  const int status = ::glob(expanded.c_str(), GLOB_TILDE | GLOB_NOSORT, on_error, &found);
+  const int status = ::glob(expanded.c_str(), GLOB_NOSORT, on_error, &found);
   std::vector<fs::path> paths;
   if (status == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   ::globfree(&found);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/excerpt.h"
 #include "checkpoint/folder.h"
 #include "cplm/base.h"
 
@@ -136,7 +137,7 @@ std::optional<CheckpointFound> newest_complete(const fs::path& run_dir) {
     const std::string name = checkpoint::step_folder_name(found.step);
     if (latest != name) {
       log::warn(str((run_dir / checkpoint::kLatestFile).string(),
-                    latest.empty() ? " is missing" : " names " + latest,
+                    latest.empty() ? " is missing" : " names " + excerpt(latest),
                     "; the newest complete checkpoint is ", name));
     }
     return found;

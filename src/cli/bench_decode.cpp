@@ -2,6 +2,7 @@
 // made-up weights and tokens.
 #include <chrono>
 
+#include "base/argument_checks.h"
 #include "cli/bench_passes.h"
 #include "cli/config_argument.h"
 #include "cplm/base.h"
@@ -131,16 +132,16 @@ void add_bench_decode(CLI::App& bench) {
   add_config_argument(*decode, arguments->config);
   decode->add_option("--contexts", arguments->contexts, "Lengths, as 512,4096")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   decode->add_option("--tokens", arguments->tokens, "Timed tokens of a round")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   decode->add_option("--rounds", arguments->rounds, "Turns of each context")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   decode->add_option("--batch", arguments->batch, "Sequences")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   decode->add_flag("--json", arguments->json, "JSON for programs");
   decode->callback([arguments] {

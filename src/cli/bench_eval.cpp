@@ -1,5 +1,6 @@
 // cplm bench eval: time of evaluation's forward passes with a config's model, made-up weights and
 // tokens: what `cplm eval perplexity` does for each batch.
+#include "base/argument_checks.h"
 #include "cli/bench_passes.h"
 #include "cli/config_argument.h"
 #include "cplm/eval.h"
@@ -41,13 +42,13 @@ void add_bench_eval(CLI::App& bench) {
   CLI::App* eval = bench.add_subcommand("eval", "Evaluation's forward passes on made-up tokens");
   add_config_argument(*eval, arguments->config);
   eval->add_option("--batch", arguments->batch, "Sequences of data.sequence_length at once")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   eval->add_option("--passes", arguments->passes, "Timed passes")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   eval->add_option("--warmup", arguments->warmup, "Passes before the first timed one")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   eval->add_flag("--profile", arguments->profile,
                  "Shares of backbone and heads, and of matrix products and attention; on a GPU it "

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <random>
 
+#include "base/argument_checks.h"
 #include "cli/bench.h"
 #include "cplm/base.h"
 #include "cplm/data.h"
@@ -135,7 +136,7 @@ void add_bench_loader(CLI::App& bench) {
   loader->add_option("--data", arguments->data,
                      "Patterns of shards; without it some are written to TMPDIR, plain and gzip");
   const auto count = [&](const char* name, int64_t& value, const char* meaning) {
-    loader->add_option(name, value, meaning)->check(CLI::PositiveNumber)->capture_default_str();
+    loader->add_option(name, value, meaning)->check(whole_from(1))->capture_default_str();
   };
   count("--length", arguments->sequence_length, "Tokens of a sequence");
   count("--rows", arguments->rows, "Sequences of a batch");

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/argument_checks.h"
 #include "cli/bench.h"
 #include "cli/bench_ops_turns.h"
 #include "cplm/base.h"
@@ -29,11 +30,11 @@ HeadShape shape_of(const std::string& size) {
   if (size == "135m") return {size, 49152, 576};
   if (size == "360m") return {size, 49152, 960};
   if (size == "1.7b") return {size, 49152, 2048};
-  HeadShape shape{size, 0, 0};
-  if (std::sscanf(size.c_str(), "%ldx%ld", &shape.vocab_size, &shape.width) == 2 &&
-      shape.vocab_size > 0 && shape.width > 0) {
-    return shape;
-  }
+  const size_t by = std::min(size.find('x'), size.size());
+  const auto vocab_size = read_whole_number<int64_t>(std::string_view(size).substr(0, by));
+  const auto width =
+      read_whole_number<int64_t>(std::string_view(size).substr(std::min(by + 1, size.size())));
+  if (vocab_size.value_or(0) > 0 && width.value_or(0) > 0) return {size, *vocab_size, *width};
   throw Error(str("--size: expected 135m, 360m, 1.7b or VxD such as 8192x256, found ", size),
               ExitCode::kBadConfig);
 }
@@ -166,17 +167,17 @@ void add_bench_ops(CLI::App& bench) {
       ->capture_default_str();
   app->add_option("--length", arguments->lengths, "Sequence lengths T")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   app->add_option("--tokens", arguments->tokens, "Tokens a call, in sequences of T (one at least)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   app->add_option("--repeats", arguments->repeats, "Timed rounds; the median counts")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   app->add_option("--op", arguments->only, "Only the ops of these names; may be given repeatedly");
   app->add_option("--threads", arguments->threads, "CPU threads, 0: all cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   app->add_option("--device", arguments->device, "Where")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))

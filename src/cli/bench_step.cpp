@@ -1,6 +1,7 @@
 // cplm bench step: time and memory of optimizer steps of a config, on made-up tokens.
 #include <ATen/ops/zeros.h>
 
+#include "base/argument_checks.h"
 #include "cli/bench_passes.h"
 #include "cli/config_argument.h"
 #include "cplm/plan.h"
@@ -57,10 +58,10 @@ void add_bench_step(CLI::App& bench) {
   CLI::App* step = bench.add_subcommand("step", "Whole optimizer steps on made-up tokens");
   add_config_argument(*step, arguments->config);
   step->add_option("--steps", arguments->steps, "Timed steps")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_from(1))
       ->capture_default_str();
   step->add_option("--warmup", arguments->warmup, "Steps before the first timed one")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_from(0))
       ->capture_default_str();
   step->add_flag("--profile", arguments->profile,
                  "Shares of backbone, heads, optimizer and data; on a GPU it waits at each border");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/argument_checks.h"
 #include "cplm/base.h"
 #include "cplm/plan.h"
 
@@ -119,7 +120,7 @@ void add_cluster_options(CLI::App& command, ClusterArguments& arguments) {
       .add_option("--ranks", arguments.ranks,
                   str("Plan for so many GPUs, ", kDefaultGpu,
                       " where --gpu names no other: memory, traffic, step, scaling (modelled)"))
-      ->check(CLI::Range(int64_t{1}, kMostRanks));
+      ->check(whole_between(1, kMostRanks));
   command.add_option("--gpu", arguments.gpu,
                      str("Plan for GPUs of this kind (", kDefaultGpu,
                          " where not given; one, without --ranks): ", join(names, ", ")));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cplm/base.h"
 #include "cplm/config.h"
 
 namespace cplm {
@@ -13,7 +14,7 @@ struct ConfigArgument {
   std::string path;
   std::vector<std::string> overrides;
 
-  Config load() const { return load_config(path, overrides); }
+  Config load() const { return load_config(expand_tilde(path), overrides); }
 };
 // Adds `config` and `--set`; `argument` must outlive the parse.
 void add_config_argument(CLI::App& command, ConfigArgument& argument);

@@ -1,7 +1,6 @@
 // cplm data make: synthetic sets for tests and studies.
 #include "cli/data_make.h"
 
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -108,13 +107,10 @@ CLI::App* add_kind(CLI::App* parent, const std::shared_ptr<Arguments>& arguments
 std::optional<WholeRange> parse_range(const char* option, const std::string& text) {
   if (text.empty()) return std::nullopt;
   const auto number = [&](std::string_view digits) {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size()) {
-      throw Error(str(option, ": expected a whole number, or two as FROM:TO, found ", text),
-                  ExitCode::kBadConfig);
-    }
-    return value;
+    const std::optional<int64_t> value = read_whole_number<int64_t>(digits);
+    if (value) return *value;
+    throw Error(str(option, ": expected a whole number, or two as FROM:TO, ", found_number(digits)),
+                ExitCode::kBadConfig);
   };
   const size_t colon = text.find(':');
   const int64_t min = number(std::string_view(text).substr(0, colon));

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/standard_output.h"
 #include "cplm/base.h"
 #include "cplm/tokenizer.h"
 #include "cplm/train.h"
@@ -15,8 +16,8 @@ namespace {
 constexpr size_t kPreceding = 8;  // tokens that a stream's decoder wants to know
 
 void print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  CPLM_CHECK(written && std::fflush(stdout) == 0, "stdout: cannot be written");
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  flush_standard_output();
 }
 
 const char* reason_name(StopReason reason) {

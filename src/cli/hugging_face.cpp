@@ -1,9 +1,10 @@
 // cplm export and cplm import.
 #include "cplm/hugging_face.h"
 
-#include <charconv>
+#include <algorithm>
 #include <limits>
 
+#include "base/argument_checks.h"
 #include "cli/commands.h"
 
 namespace cplm {
@@ -21,16 +22,22 @@ const std::map<std::string, WeightType>& weight_types() {
   return types;
 }
 
+// The capital letters at the end.
+std::string unit_of(const std::string& text) {
+  const auto is_letter = [](char c) { return c >= 'A' && c <= 'Z'; };
+  return {std::find_if_not(text.rbegin(), text.rend(), is_letter).base(), text.end()};
+}
+
 // "5GB", "300MB", "2000KB" or "4096"; nothing for anything else.
 std::optional<uint64_t> parse_bytes(const std::string& text) {
   static const std::map<std::string, uint64_t> units = {
       {"", 1}, {"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}};
-  uint64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  const auto unit = units.find(std::string(end, text.data() + text.size()));
-  if (error != std::errc() || unit == units.end() || count == 0) return std::nullopt;
-  if (count > std::numeric_limits<uint64_t>::max() / unit->second) return std::nullopt;
-  return count * unit->second;
+  const std::string digits = text.substr(0, text.size() - unit_of(text).size());
+  const auto unit = units.find(unit_of(text));
+  const std::optional<uint64_t> count = read_whole_number<uint64_t>(digits);
+  if (!count || unit == units.end() || *count == 0) return std::nullopt;
+  if (*count > std::numeric_limits<uint64_t>::max() / unit->second) return std::nullopt;
+  return *count * unit->second;
 }
 
 void report(const FolderWritten& written) {
@@ -59,7 +66,8 @@ void add_export_command(CLI::App& app) {
       ->add_option("--max-shard-size", arguments->max_shard_size,
                    "Weights beyond it go to several files: bytes, or with KB, MB, GB")
       ->check([](const std::string& text) {
-        return parse_bytes(text) ? std::string() : "expected a size as 5GB, found " + text;
+        return parse_bytes(text) ? std::string()
+                                 : "expected a size as 5GB, " + found_number(text, unit_of(text));
       })
       ->capture_default_str();
   command->add_option("--eos", arguments->options.eos,

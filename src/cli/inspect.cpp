@@ -86,7 +86,7 @@ void add_inspect_command(CLI::App& data) {
   command->add_option("files", arguments->names, kNamesHelp)->required();
   const auto add = [command](const char* name, int64_t& value, int64_t min, const char* help) {
     command->add_option(name, value, help)
-        ->check(CLI::Range(min, int64_t{1} << 30))
+        ->check(whole_between(min, int64_t{1} << 30))
         ->capture_default_str();
   };
   add("--sequence-length", options.sequence_length, 1, "Tokens a window");

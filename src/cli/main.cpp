@@ -10,6 +10,9 @@
 #include <new>
 #include <utility>
 
+#include "base/argument_checks.h"
+#include "base/standard_output.h"
+#include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/start_error.h"
 #include "cplm/comm.h"
@@ -18,34 +21,16 @@ namespace {
 
 using cplm::ExitCode;
 
-// A path may hold any character; an error stays one line, and no terminal obeys it.
-std::string without_control_characters(const std::string& text) {
-  constexpr char kHexDigits[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += {'\\', 'x', kHexDigits[byte / 16], kHexDigits[byte % 16]};
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 // A log file that fails only now (full disk) must not turn the error into a crash: the console has
 // the message already, and the file is given up.
 void report(const std::string& message) {
   try {
-    cplm::log::error(without_control_characters(message));
+    cplm::log::error(message);
   } catch (const cplm::Error& error) {
-    cplm::log::error(without_control_characters(error.what()));
+    // The disk that is full may be what the message tells already.
+    const std::string lost = error.what();
+    const std::string reason = lost.substr(lost.rfind(": ") + 1);
+    if (!message.ends_with(reason)) cplm::log::error(lost);
   }
   cplm::log::flush();
 }
@@ -61,7 +46,7 @@ bool is_first_of_machine() {
 
 void report_start_error(const std::string& message) {
   if (is_first_of_machine()) return report(message);
-  cplm::log::debug(without_control_characters("as the first process of this machine: " + message));
+  cplm::log::debug("as the first process of this machine: " + message);
 }
 
 const std::string kOutOfMemory =
@@ -140,13 +125,17 @@ int run(int argc, char** argv) {
   cplm::add_export_command(app);
   cplm::add_import_command(app);
   cplm::add_verify_checkpoint_command(app);
+  cplm::check_whole_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    report_start_error(parse_message(app, error, {argv + 1, argv + argc}));
-    return static_cast<int>(ExitCode::kBadConfig);
+    if (error.get_exit_code() != 0) {
+      report_start_error(parse_message(app, error, {argv + 1, argv + argc}));
+      return static_cast<int>(ExitCode::kBadConfig);
+    }
+    app.exit(error);  // prints for --help and --version
   }
+  cplm::flush_standard_output();
   cplm::log::flush();
   return static_cast<int>(exit_code);
 }
@@ -187,6 +176,10 @@ int main(int argc, char** argv) {
                         line.find("can't allocate memory") != std::string::npos;
     report(memory ? kOutOfMemory : line);
     return static_cast<int>(memory ? ExitCode::kOutOfMemory : ExitCode::kFailed);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const cplm::Error clear = cplm::as_error(error);
+    report(clear.what());
+    return static_cast<int>(clear.code());
   } catch (const std::exception& error) {
     report(first_line(error.what()));
     return static_cast<int>(ExitCode::kFailed);

@@ -2,8 +2,9 @@
 #include "cli/prompts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
+
+#include "base/argument_checks.h"
 
 namespace cplm {
 namespace {
@@ -18,14 +19,10 @@ std::vector<int64_t> parse_ids(const std::string& text) {
 
 }  // namespace
 
-int64_t parse_whole_number(const char* option, std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw Error(str(option, ": expected a whole number from 0, found \"", text, "\""),
-                ExitCode::kBadConfig);
-  }
-  return value;
+int64_t parse_whole_number(const char* option, const std::string& text) {
+  const std::string problem = whole_from(0)(text);
+  if (!problem.empty()) throw Error(str(option, ": ", problem), ExitCode::kBadConfig);
+  return *read_whole_number<int64_t>(text);
 }
 
 std::vector<std::string> split_list(const std::string& text, char separator) {

@@ -20,7 +20,7 @@ std::vector<Prompt> read_prompts(const std::vector<std::string>& texts,
                                  const std::vector<std::string>& ids);
 std::vector<std::string> split_list(const std::string& text, char separator);
 // A whole number from 0. Error(kBadConfig) naming the option.
-int64_t parse_whole_number(const char* option, std::string_view text);
+int64_t parse_whole_number(const char* option, const std::string& text);
 
 // encode(tokenizer text) with errors that name the prompt's origin.
 template <class Encode>

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <set>
 
+#include "base/standard_output.h"
 #include "cplm/base.h"
 
 namespace cplm {
@@ -66,8 +67,8 @@ void make_names_differ(std::vector<Subject>& subjects) {
 }
 
 void print(const TaskResult& result) {
-  std::cout << result.table << std::flush;
-  CPLM_CHECK(std::cout.good(), "cannot write the result to standard output");
+  std::cout << result.table;
+  flush_standard_output();
 }
 
 }  // namespace

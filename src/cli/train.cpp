@@ -1,6 +1,9 @@
 // cplm train and cplm compare.
 #include "cplm/train.h"
 
+#include <csignal>
+
+#include "base/argument_checks.h"
 #include "cli/commands.h"
 #include "cli/config_argument.h"
 #include "cli/start_error.h"
@@ -41,14 +44,11 @@ void add_train_command(CLI::App& app, ExitCode& exit_code) {
   command
       ->add_option("--stop-after", arguments->options.stop_after,
                    "Do so many steps, save, and end with code 75")
-      ->check([](const std::string& text) {
-        const bool digits =
-            !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-        const bool positive = digits && text.find_first_not_of('0') != std::string::npos;
-        return positive ? std::string() : "expected a whole number from 1, found " + text;
-      });
+      ->check(whole_from(1));
   command->callback([arguments, &exit_code] {
     install_stop_signals();  // before anything that takes time
+    // A reader of the console that ends, or a peer that is gone, must not take the run with it.
+    std::signal(SIGPIPE, SIG_IGN);
     const Config config = load_checked_config(arguments->config);
     const RunOutcome outcome = train(config, arguments->options);
     exit_code = outcome == RunOutcome::kStopped ? ExitCode::kStopped : ExitCode::kDone;

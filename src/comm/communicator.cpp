@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -166,7 +165,6 @@ Communicator::Communicator(const Launch& launch, at::Device device, std::chrono:
   impl_->size = launch.size;
   impl_->timeout = timeout;
   if (launch.alone()) return;
-  std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to a peer that may be gone: an error, not our end
   // What c10d tells of a lost connection is a stack trace; the reason is ours to tell.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {

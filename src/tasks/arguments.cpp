@@ -2,7 +2,6 @@
 #include "tasks/arguments.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "cplm/base.h"
@@ -15,11 +14,9 @@ constexpr int64_t kMostCount = int64_t{1} << 40;
 std::optional<int64_t> parse_count(std::string_view text) {
   const bool thousands = text.ends_with('k');
   if (thousands) text.remove_suffix(1);
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (value < 0 || value > kMostCount) return std::nullopt;
-  return thousands ? value * 1024 : value;
+  const std::optional<int64_t> value = read_whole_number<int64_t>(text);
+  if (!value || *value < 0 || *value > kMostCount) return std::nullopt;
+  return thousands ? *value * 1024 : *value;
 }
 
 std::vector<std::string_view> split_at_commas(std::string_view text) {
@@ -40,7 +37,7 @@ ArgumentCheck counts_between(int64_t least, int64_t most) {
       const std::optional<int64_t> count = parse_count(part);
       if (count && *count >= least && *count <= most) continue;
       return str("expected whole numbers from ", least, " to ", most,
-                 " with commas between (k: ", "1,024), found ", text);
+                 " with commas between (k: 1,024), ", found_number(part, "k"));
     }
     return "";
   };

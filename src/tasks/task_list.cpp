@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include "base/argument_checks.h"
 #include "base/python_script.h"
 #include "cplm/base.h"
 
@@ -28,6 +29,7 @@ std::unique_ptr<Task> parse_task(const std::string& line) {
     std::unique_ptr<Task> task = kind.make();
     CLI::App arguments;
     task->add_arguments(arguments);
+    check_whole_numbers(arguments);
     try {
       arguments.parse(line.substr(name.size()));
     } catch (const CLI::ParseError& error) {
