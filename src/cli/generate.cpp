@@ -93,13 +93,13 @@ void run(Arguments& a) {
 void add_sampling(CLI::App& command, Arguments& a) {
   SamplingOptions& sampling = a.options.sampling;
   command.add_option("--temperature", sampling.temperature, "0: always the likeliest token")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_between(0, 1e6))
       ->capture_default_str();
   command.add_option("--top-k", sampling.top_k, "Only the k likeliest tokens; 0: all")
       ->check(whole_from(0))
       ->capture_default_str();
   command.add_option("--top-p", sampling.top_p, "Only the likeliest tokens that reach this sum")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_between(0, 1))
       ->capture_default_str();
   command.add_option("--seed", a.seed, "Of the sampling")
       ->check(seed_problem)

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/python_script.h"
+#include "base/standard_output.h"
 #include "cplm/base.h"
 #include "cplm/runs.h"
 #include "runs/csv.h"
@@ -192,8 +193,8 @@ std::string comparison_csv(const Comparison& comparison) {
 
 void compare_runs(const CompareOptions& options) {
   const Comparison comparison = compare(load_compared_runs(options.runs));
-  std::cout << comparison_table(comparison) << std::flush;
-  CPLM_CHECK(std::cout.good(), "cannot write the comparison to standard output");
+  std::cout << comparison_table(comparison);
+  flush_standard_output();
   if (!options.out) return;
   make_folders(*options.out);
   write_file_atomic(*options.out / "compare.json", comparison_json(comparison));
