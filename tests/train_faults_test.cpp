@@ -37,6 +37,14 @@ class TrainFaults : public testing::Test {
     EXPECT_EQ(folder_.metrics(run), made_->metrics("straight"));
     EXPECT_EQ(folder_.weights(run), made_->weights("straight"));
   }
+  // The step whose validation failed may have been saved, with the settings of that start.
+  void expect_same_training(const ProcessResult& result, const std::string& run = "run") const {
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    for (const char* kind : {"train", "validation"}) {
+      EXPECT_EQ(folder_.metrics(run, kind), made_->metrics("straight", kind));
+    }
+    EXPECT_EQ(folder_.weights(run), made_->weights("straight"));
+  }
 
   static inline std::unique_ptr<TrainingFolder> made_;
   const TrainingFolder folder_;
@@ -258,7 +266,7 @@ TEST_F(TrainFullDisk, WhileValidatingItLeavesNoHalfFile) {
   EXPECT_EQ(fs::exists(disk_.path() / "run/validation/step_26.h5"), false);
   EXPECT_EQ(fs::exists(disk_.path() / "run/validation/step_26.h5.partial"), false);
   disk_.empty();
-  expect_same_end(folder_.train(run()), run());
+  expect_same_training(folder_.train(run()), run());
 }
 
 TEST_F(TrainFullDisk, WhileLoggingItLeavesWholeLines) {
@@ -293,7 +301,7 @@ TEST_F(TrainFaults, AValidationFileThatMayNotGrowIsAnErrorAndNoHalfFile) {
       ExitCode::kFailed, AllOf(HasSubstr("validation/step_26.h5"), HasSubstr("File too large")));
   EXPECT_FALSE(fs::exists(folder_ / "run/validation/step_26.h5"));
   EXPECT_FALSE(fs::exists(folder_ / "run/validation/step_26.h5.partial"));
-  expect_same_end(folder_.train("run"));
+  expect_same_training(folder_.train("run"));
 }
 
 }  // namespace
