@@ -13,7 +13,7 @@ constexpr int kAdamWElements = 4096;  // of a block
 // as such: from a rounded beta, or as the factor 1 - lr * decay, they would lose most of their
 // bits.
 struct AdamWRates {
-  float one_minus_beta1, one_minus_beta2, eps, decay;
+  float one_minus_beta1, one_minus_beta2, beta2, eps, decay;
 };
 
 // What the step's number makes of the learning rate and of sqrt(v).
@@ -53,7 +53,8 @@ CPLM_DEVICE void adamw_update(const AdamW<T>& args, int64_t at, const AdamWRates
     const float g = grad[i] * grad_scale;
     weight[i] -= rates.decay * weight[i];
     average[i] += rates.one_minus_beta1 * (g - average[i]);
-    square[i] += rates.one_minus_beta2 * (g * g - square[i]);
+    // Not square + (1 - beta2) (g^2 - square): no number follows an infinite one.
+    square[i] = rates.beta2 * square[i] + rates.one_minus_beta2 * g * g;
     const float denominator = sqrtf(square[i]) * correction.inverse_root + rates.eps;
     weight[i] -= correction.step_size * (average[i] / denominator);
   }

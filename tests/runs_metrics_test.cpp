@@ -148,14 +148,14 @@ TEST_F(MetricsTest, ResumeMovesLaterLinesAndKeepsTheRestByteForByte) {
   EXPECT_EQ(stale(), "{\"kind\":\"train\",\"step\":21}\n" + later);
 }
 
-TEST_F(MetricsTest, OwedEvaluationsOfTheStepItselfMoveToo) {
+TEST_F(MetricsTest, LinesOfTheStepThatAreMadeAnewMoveToo) {
   const std::string kept =
       "{\"kind\":\"validation\",\"step\":10}\n{\"kind\":\"train\",\"step\":20}\n";
   const std::string owed =
       "{\"kind\":\"validation\",\"step\":20}\n{\"kind\":\"task\",\"step\":20}\n";
   const std::string data = "{\"kind\":\"data\",\"step\":20}\n";
   write_text(kept + owed + data);
-  MetricsWriter(dir_.path(), ResumePoint{.step = 20, .owes_validation = true});
+  MetricsWriter(dir_.path(), ResumePoint{.step = 20, .kinds_to_come = {"validation", "task"}});
   EXPECT_EQ(text(), kept + data);
   EXPECT_EQ(stale(), owed);
 }

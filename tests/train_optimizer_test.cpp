@@ -108,6 +108,17 @@ TEST(AdamW, EqualsTheFormulaInFloat) {
   expect_plain_adamw(at::kFloat, slow, kSingleUpdate);
 }
 
+// As torch's: such an element gets no update any more, and stays a number.
+TEST(AdamW, ASquareBeyondFloat32StopsItsElementAlone) {
+  for (const OpsKind path : {OpsKind::kFused, OpsKind::kComposed}) {
+    const auto store = make_store(at::kFloat);
+    AdamW optimizer(*store, settings(0.0), path);
+    for (const Parameter& p : store->all()) p.grad.fill_(1e20);
+    for (int step = 0; step < 3; ++step) optimizer.step(0.1, {}, at::zeros({}));
+    for (const Parameter& p : store->all()) EXPECT_TRUE(all_finite(values(p.value))) << p.name;
+  }
+}
+
 TEST(GradNorm, SquaresBeyondFloat32AreSummed) {
   for (const OpsKind path : {OpsKind::kFused, OpsKind::kComposed}) {
     const at::Tensor gradient = at::ones({4}, at::kFloat).mul(1e25);

@@ -189,6 +189,7 @@ TEST(TrainDisk, AnAsynchronousSaveThatFailsIsNeverCalledSaved) {
 // A run that has not begun, whose log has no room.
 void make_run_with_full_log(const TrainingFolder& folder, const std::string& run) {
   folder.files().write(run + "/config.yaml", "# resolved by cplm 0\n");
+  folder.files().write(run + "/.lock", "");
   fs::create_symlink("/dev/full", folder / run / "log.txt");
 }
 

@@ -20,8 +20,8 @@ using testing::Not;
 void expect_foreign(const TrainingFolder& folder, const std::string& run, const std::string& name) {
   const Texts before = folder.snapshot("data");
   const std::string config = read_file(folder / "config.yaml");
-  const auto refusal =
-      AllOf(HasSubstr(str("run.dir: ", run, " holds ", name)), HasSubstr("take another run.dir"));
+  const auto refusal = AllOf(HasSubstr(str("run.dir: ", run, " holds ", name)),
+                             HasSubstr("take another run.dir, or move that away"));
   for (const Texts& arguments : {Texts{}, Texts{"--resume", "none", "--overwrite"}}) {
     expect_error(folder.train(run, {"train.steps=3"}, arguments), ExitCode::kBadConfig, refusal);
   }
@@ -43,10 +43,29 @@ TEST(TrainRunFolder, TheConfigsOwnFolderIsNoRuns) {
   expect_foreign(folder, ".", "config.yaml");
 }
 
+TEST(TrainRunFolder, ACopiedConfigAloneIsNoRun) {
+  const TrainingFolder folder;
+  ASSERT_EQ(folder.train("run", {"train.steps=3"}).exit_code, 0);
+  const std::string copy = read_file(folder / "run/config.yaml") + "# mine\n";
+  folder.files().write("copy/config.yaml", copy);
+  folder.files().write("copy/validation/mine.txt", "kept");
+  for (const Texts& arguments : {Texts{}, Texts{"--resume", "none", "--overwrite"}}) {
+    expect_error(folder.train("copy", {}, arguments), ExitCode::kBadConfig,
+                 HasSubstr("but no run has begun there"));
+  }
+  EXPECT_EQ(read_file(folder / "copy/config.yaml"), copy);
+  EXPECT_EQ(read_file(folder / "copy/validation/mine.txt"), "kept");
+}
+
 TEST(TrainRunFolder, OtherFilesBesideARunStay) {
   const TrainingFolder folder;
   folder.files().write("run/slurm.out", "job 7\n");
+  folder.files().write("run/log.txt", "the shell's\n");  // train > run/log.txt
+  fs::create_directories(folder / "larger-disk");
+  fs::create_directory_symlink(folder / "larger-disk", folder / "run/checkpoints");
   ASSERT_EQ(folder.train("run", {"train.steps=3"}).exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder / "larger-disk/step_0000000003/manifest.json"));
+  EXPECT_THAT(read_file(folder / "run/log.txt"), testing::StartsWith("the shell's\n"));
   ASSERT_EQ(folder.train("run", {"train.steps=3"}, {"--resume", "none", "--overwrite"}).exit_code,
             0);
   EXPECT_EQ(read_file(folder / "run/slurm.out"), "job 7\n");
@@ -114,6 +133,30 @@ TEST(TrainValidation, ThatFailsMidwayIsMadeUpFor) {
 
 TEST(TrainValidation, ThatFailsAtTheEndIsMadeUpFor) {
   expect_no_step_lost({"checkpoint.every=0", "validation.every=0"}, 40);
+}
+
+// What was owed and made up for is owed no more, and a validation of the last step stands once.
+TEST(TrainValidation, OfTheLastStepStandsOnceWhateverFollows) {
+  const TrainingFolder folder;
+  const auto steps_validated = [&] {
+    std::vector<double> steps;
+    for (const std::string& line : folder.metrics("run", "validation")) {
+      steps.push_back(number_in(line, "step"));
+    }
+    return steps;
+  };
+  using testing::ElementsAre;
+  ASSERT_EQ(folder.train("run", {}, {"--stop-after", "20"}).exit_code, 75);
+  ASSERT_EQ(folder.train("run", {"train.steps=20"}).exit_code, 0);  // validated already
+  EXPECT_THAT(steps_validated(), ElementsAre(20));
+  ASSERT_EQ(folder.train("run", {"train.steps=20"}).exit_code, 0);
+  fs::create_directories(folder / "run/validation/step_30.h5/x");
+  ASSERT_EQ(folder.train("run", {"train.steps=30"}).exit_code, 1);
+  fs::remove_all(folder / "run/validation/step_30.h5");
+  ASSERT_EQ(folder.train("run", {"train.steps=30"}).exit_code, 0);
+  EXPECT_THAT(steps_validated(), ElementsAre(20, 30));
+  ASSERT_EQ(folder.train("run").exit_code, 0);
+  EXPECT_THAT(steps_validated(), ElementsAre(20, 30, 40));
 }
 
 TEST(TrainValidation, ThatIsOwedButNoLongerAskedForIsLeft) {

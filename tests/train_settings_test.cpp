@@ -94,6 +94,25 @@ TEST_F(TrainSettings, ComparedARunWithAnotherHistoryIsAnArmOfItsOwn) {
                     Not(HasSubstr("+-"))));
 }
 
+TEST_F(TrainSettings, GoWithACheckpointIntoAnotherFolder) {
+  begin("run");
+  expect_exit(folder.train("run", {}, {"--stop-after", "10"}), kStopped);  // at 25
+  const std::string checkpoint = "run/checkpoints/step_0000000020";
+  expect_exit(folder.train("on", {"optimizer.weight_decay=0"}, {"--resume", checkpoint}), 0);
+  EXPECT_THAT(changes("on"), ElementsAre(kRateRaised, HasSubstr("optimizer.weight_decay")));
+  const std::string before = "run/checkpoints/step_0000000015";
+  expect_exit(folder.train("other", {"optimizer.lr=1e-6"}, {"--resume", before}), 0);
+  EXPECT_THAT(changes("other"), IsEmpty());  // trained at one rate
+}
+
+TEST_F(TrainSettings, ComparedALoweredRateAndItsLeastStandTogether) {
+  const Texts high = {"schedule.min_lr=5e-3"};
+  expect_exit(folder.train("run", high, {"--stop-after", "20"}), kStopped);
+  expect_exit(folder.train("run", {"optimizer.lr=1e-3", "schedule.min_lr=1e-4"}), 0);
+  expect_exit(folder.train("straight"), 0);
+  expect_exit(folder.cplm({"compare", "straight", "run"}), 0);
+}
+
 TEST_F(TrainSettings, ComparedAnExtendedRunIsTakenBeforeItFirstDecayed) {
   const Texts often = {"validation.every=10"}, longer = {"validation.every=10", "train.steps=80"};
   expect_exit(folder.train("extended", often), 0);

@@ -13,7 +13,8 @@ namespace cplm {
 inline constexpr char kNotGiven[] = "(not given)";
 // "key: before -> now"
 std::string text_of(const ConfigChange& change);
-// Whether another value changes numbers of training or validation by more than their rounding.
+// Whether another value at a resume changes numbers of training or validation by more than
+// rounding.
 bool changes_numbers(const std::string& key);
 
 }  // namespace cplm

@@ -88,7 +88,8 @@ struct ResumePoint {
   int64_t step = 0, tokens = 0;
   std::vector<SettingChange> changes = {};           // since its checkpoint
   std::map<std::string, std::string> settings = {};  // all of now: flatten_config
-  bool owes_validation = false;  // validation and tasks of the step are still to come: theirs move
+  std::vector<std::string> kinds_to_come = {};  // lines of the step itself that will be made anew
+  std::filesystem::path origin = {};  // the run whose checkpoint it goes on from, when not its own
 };
 
 // Appends to RUN/metrics.jsonl, each line handed to the system whole, or (full disk) not at all;

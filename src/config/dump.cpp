@@ -159,6 +159,7 @@ std::string text_of(const ConfigChange& change) {
 }
 
 bool changes_numbers(const std::string& key) {
+  if (key == "train.init_from") return false;  // a run that goes on does not read it
   bool changes = true;
   walk(Config(), "", {},
        [&]<class Value>(const std::string& section, const auto& field, const Value&,

@@ -1,6 +1,7 @@
 // See metrics_resume.h.
 #include "runs/metrics_resume.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +23,11 @@ struct Trimmed {
   int64_t num_stale_lines = 0, num_damaged_lines = 0;
 };
 
+std::string kind_of(const json& record) {
+  const auto found = record.find("kind");
+  return found != record.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 enum class SettingsLines { kStay, kMove };  // at the very step
 
 // Lines without a step (kinds this version does not know) belong to the line before them. A line
@@ -41,13 +47,13 @@ Trimmed divide_at(const ResumePoint& resume, std::string_view text, SettingsLine
     }
     const auto found = record.find("step");
     if (found != record.end() && found->is_number_integer()) step = found->get<int64_t>();
-    const json kind = record.value("kind", json());
+    const std::string kind = kind_of(record);
     const bool is_settings = step == resume.step && kind == "settings";
-    const bool is_owed =
-        resume.owes_validation && step == resume.step && (kind == "validation" || kind == "task");
+    const bool is_to_come =
+        step == resume.step && std::ranges::count(resume.kinds_to_come, kind) > 0;
     if (is_settings) result.settings += line;
     const bool keep =
-        step <= resume.step && !is_owed && !(is_settings && settings == SettingsLines::kMove);
+        step <= resume.step && !is_to_come && !(is_settings && settings == SettingsLines::kMove);
     (keep ? result.kept : result.stale) += line;
     if (step > resume.step) ++result.num_stale_lines;
   }
@@ -83,6 +89,21 @@ std::string merged_settings(const std::string& lines, const ResumePoint& resume)
   return record.changes.empty() ? "" : settings_line(record).dump() + "\n";
 }
 
+// Of the run whose checkpoint begins this one: what it was trained with up to there.
+std::string earlier_settings(const ResumePoint& resume) {
+  const fs::path path = resume.origin / "metrics.jsonl";
+  if (resume.origin.empty() || !fs::exists(path)) return "";
+  std::istringstream in(read_file(path));
+  std::string lines;
+  for (std::string line; std::getline(in, line);) {
+    const json record = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || kind_of(record) != "settings") continue;
+    const json step = record.value("step", json());
+    if (step.is_number_integer() && step < resume.step) lines += line + "\n";
+  }
+  return lines;
+}
+
 void append_stale(const fs::path& path, std::string_view lines) {
   AppendedFile file(path);
   file.append(lines);
@@ -106,7 +127,8 @@ void tell(const fs::path& path, const Trimmed& trimmed, int64_t resume_step) {
 // The stale lines are safe on disk before metrics.jsonl loses them; a crash in between makes the
 // next resume append them a second time, which loses nothing.
 void trim_metrics(const fs::path& path, const ResumePoint& resume) {
-  const std::string text = fs::exists(path) ? read_file(path) : "";
+  const bool is_new = !fs::exists(path);
+  const std::string text = is_new ? earlier_settings(resume) : read_file(path);
   Trimmed trimmed = divide_at(resume, text, SettingsLines::kStay);
   if (!resume.settings.empty()) {
     const std::string line = merged_settings(trimmed.settings, resume);
@@ -115,7 +137,7 @@ void trim_metrics(const fs::path& path, const ResumePoint& resume) {
       trimmed.kept += line;
     }
   }
-  if (trimmed.kept == text) return;
+  if (trimmed.kept == (is_new ? "" : text)) return;
   if (!trimmed.stale.empty()) {
     append_stale(path.parent_path() / "metrics.stale.jsonl", trimmed.stale);
     fsync_path(path.parent_path());

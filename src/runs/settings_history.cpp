@@ -11,7 +11,8 @@ namespace cplm {
 namespace {
 
 bool decides_rates(const std::string& key) {
-  return key.starts_with("schedule.") || key == "train.steps" || key == "train.total_tokens";
+  return key.starts_with("schedule.") || key == "optimizer.lr" || key == "train.steps" ||
+         key == "train.total_tokens";
 }
 
 bool is_of_validation(const SettingChange& change) {

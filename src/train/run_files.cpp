@@ -19,12 +19,17 @@ constexpr const char* kRunFiles[] = {"tokenizer.json",    "metrics.jsonl", "metr
 
 constexpr const char* kResolvedBy = "# resolved by cplm ";
 
+// Also one that was killed before its first line, whose lock file stays; a config alone may be a
+// copy.
 bool is_run(const fs::path& dir) {
   std::ifstream config(dir / "config.yaml");
   std::string line;
   std::getline(config, line);
-  return line.starts_with(kResolvedBy) || !list_checkpoints(dir).empty();
+  const bool has_begun = fs::exists(dir / kLockFile) || fs::exists(dir / "metrics.jsonl");
+  return (has_begun && line.starts_with(kResolvedBy)) || !list_checkpoints(dir).empty();
 }
+
+bool is_empty_folder(const fs::path& path) { return fs::is_directory(path) && fs::is_empty(path); }
 
 template <class Entries>
 void add_unfinished(const Entries& entries, std::vector<fs::path>& unfinished) {
@@ -38,16 +43,19 @@ void add_unfinished(const Entries& entries, std::vector<fs::path>& unfinished) {
 
 void check_free_for_run(const fs::path& dir) {
   if (is_run(dir)) return;
-  for (const char* name : kRunFiles) {
-    if (!fs::exists(fs::symlink_status(dir / name))) continue;
-    throw Error(
-        str("run.dir: ", dir.string(), " holds ", name, ", which no run has written (a run's ",
-            "config.yaml begins with \"", kResolvedBy, "...\"); take another run.dir"),
-        ExitCode::kBadConfig);
+  for (const std::string name : kRunFiles) {
+    const fs::path path = dir / name;
+    // The log is only added to; an empty folder may lead to a larger disk.
+    const bool may_be = name == "log.txt" || is_empty_folder(path);
+    if (may_be || !fs::exists(fs::symlink_status(path))) continue;
+    throw Error(str("run.dir: ", dir.string(), " holds ", name,
+                    ", but no run has begun there; take another run.dir, or move that away"),
+                ExitCode::kBadConfig);
   }
 }
 
 void remove_run_files(const fs::path& dir) {
+  if (!is_run(dir)) return;
   for (const char* name : kRunFiles) {
     std::error_code error;
     fs::remove_all(dir / name, error);

@@ -7,8 +7,10 @@
 
 namespace cplm {
 
-// Error(kBadConfig) when the folder holds files of a run's names that no run has written: another's
-// (a data set's validation/, say) are not for a run to overwrite or to remove.
+inline constexpr char kLockFile[] = ".lock";
+
+// Error(kBadConfig) when the folder, not yet locked, is no run's but holds files of a run's names:
+// another's (a data set's validation/, say) are not for a run to overwrite or to remove.
 void check_free_for_run(const std::filesystem::path& dir);
 // --overwrite.
 void remove_run_files(const std::filesystem::path& dir);

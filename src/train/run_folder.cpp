@@ -106,7 +106,7 @@ void check_arguments(const Config& config, const TrainOptions& options) {
 
 UnusedFolder::~UnusedFolder() {
   try {
-    FileLock lock(path_ / ".lock");  // unless another process has begun to use it
+    FileLock lock(path_ / kLockFile);  // unless another process has begun to use it
     if (std::distance(fs::directory_iterator(path_), fs::directory_iterator()) != 1) return;
     lock.remove_file();
     fs::remove(path_);
@@ -201,13 +201,13 @@ RunFolder open_run_folder(const Config& config, const TrainOptions& options) {
   const bool exists = fs::exists(folder.path);
   make_folders(folder.path);
   if (!exists) folder.unused = std::make_unique<UnusedFolder>(folder.path);
+  check_free_for_run(folder.path);
   try {
-    folder.lock = std::make_unique<FileLock>(folder.path / ".lock");
+    folder.lock = std::make_unique<FileLock>(folder.path / kLockFile);
   } catch (const Error&) {  // of a finished run, in a folder that nothing can be written to, say
     if (options.resume != "auto" || !is_finished(config)) throw;
     return inspect_run_folder(config);
   }
-  check_free_for_run(folder.path);
   folder.removes_old_run = options.overwrite;
   find_checkpoint(folder, config, options);
   return folder;

@@ -67,6 +67,7 @@ std::vector<int64_t> steps_in(const nlohmann::json& list, const char* name) {
   std::vector<int64_t> steps;
   steps.reserve(list.size());
   for (const auto& step : list) steps.push_back(count(step, name));
+  CPLM_CHECK(std::ranges::is_sorted(steps), name, ": steps in order instead of ", list.dump());
   return steps;
 }
 

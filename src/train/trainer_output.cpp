@@ -149,6 +149,7 @@ void Trainer::validate() {
   try {
     if (validation_windows_) run_validation();
     if (!tasks_.empty()) run_tasks();
+    state_.owes_validation = false;
   } catch (...) {
     state_.owes_validation = true;
     save_unvalidated();
@@ -165,9 +166,8 @@ void Trainer::run_validation() {
   last_validation_loss_ = result.loss;
   if (!metrics_) return;
   if (!std::isfinite(result.loss)) {
-    log::warn(str("step ", state_.step,
-                  ": the validation loss is not finite, though every step's "
-                  "was; lower optimizer.lr, or look at the validation shards"));
+    log::warn(str("step ", state_.step, ": the validation loss is not finite; lower optimizer.lr, ",
+                  "or look at the validation shards"));
   }
   ValidationRecord record{state_.step,           state_.tokens,  result.loss,
                           std::exp(result.loss), result.counted, result.copy};

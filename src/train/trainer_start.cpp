@@ -150,12 +150,19 @@ void Trainer::load_optimizer() {
 }
 
 ResumePoint Trainer::resume_point() const {
-  ResumePoint point{
-      state_.step, state_.tokens, {}, flatten_config(config_), state_.owes_validation};
+  ResumePoint point{state_.step, state_.tokens, {}, flatten_config(config_)};
   for (const ConfigChange& change : folder_.changed_settings) {
     if (!changes_numbers(change.key)) continue;
     point.changes.push_back({change.key, change.before, change.now});
   }
+  const bool ends = state_.step == total_steps_;  // with a validation and a save of its own
+  const bool validates =
+      ends ||
+      (state_.owes_validation && state_.step % std::max<int64_t>(1, config_.validation.every) == 0);
+  if (validates && validation_windows_) point.kinds_to_come.push_back("validation");
+  if (validates && !tasks_.empty()) point.kinds_to_come.push_back("task");
+  if (ends) point.kinds_to_come.push_back("data");
+  if (folder_.resume_from) point.origin = folder_.resume_from->parent_path().parent_path();
   return point;
 }
 

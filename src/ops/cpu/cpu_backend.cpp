@@ -244,7 +244,7 @@ class CpuBackend : public Backend {
       cpu::adamw<T>({in.master.mutable_data_ptr<T>(), in.grad.const_data_ptr<T>(),
                      in.exp_avg.mutable_data_ptr<T>(), in.exp_avg_sq.mutable_data_ptr<T>(),
                      in.master.numel(), scale, static_cast<T>(1 - in.beta1),
-                     static_cast<T>(1 - in.beta2),
+                     static_cast<T>(1 - in.beta2), static_cast<T>(in.beta2),
                      static_cast<T>(in.learning_rate * in.weight_decay),
                      static_cast<T>(in.learning_rate / correction1),
                      static_cast<T>(1 / std::sqrt(correction2)), static_cast<T>(in.eps)});

@@ -183,7 +183,8 @@ CPLM_CPU_VERSIONS void adamw_range(const AdamWArgs<T>& a, int64_t begin, int64_t
   for (int64_t i = begin; i < end; ++i) {
     const T g = a.grad[i] * a.grad_scale;
     const T m = a.exp_avg[i] + a.one_minus_beta1 * (g - a.exp_avg[i]);
-    const T v = a.exp_avg_sq[i] + a.one_minus_beta2 * (g * g - a.exp_avg_sq[i]);
+    // Not v + (1 - beta2) (g^2 - v): where g^2 is infinite, the next step would have no number.
+    const T v = a.beta2 * a.exp_avg_sq[i] + a.one_minus_beta2 * g * g;
     a.exp_avg[i] = m;
     a.exp_avg_sq[i] = v;
     const T decayed = a.weights[i] - a.decay * a.weights[i];

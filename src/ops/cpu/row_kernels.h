@@ -119,9 +119,9 @@ struct AdamWArgs {
   int64_t count;
   // 1 - beta and decay = lr * weight_decay are rounded as such: from a rounded beta, or as the
   // factor 1 - decay, they would lose most of their bits.
-  T grad_scale, one_minus_beta1, one_minus_beta2, decay, step_size, inverse_root, eps;
+  T grad_scale, one_minus_beta1, one_minus_beta2, beta2, decay, step_size, inverse_root, eps;
 };
-// g = grad_scale grad; w -= decay w; m += one_minus_beta1 (g - m); v += one_minus_beta2 (g^2 - v);
+// g = grad_scale grad; w -= decay w; m += one_minus_beta1 (g - m); v = beta2 v + one_minus_beta2 g^2;
 // w -= step_size m / (sqrt(v) inverse_root + eps).
 template <class T>
 void adamw(const AdamWArgs<T>& args);
