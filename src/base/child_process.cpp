@@ -58,6 +58,7 @@ class HighCopy {
 pid_t start_child(std::vector<std::string> command, const ChildDescriptors& descriptors,
                   StopSignals stop_signals) {
   std::vector<char*> pointers;
+  pointers.reserve(command.size() + 1);
   for (std::string& argument : command) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   const SpawnAttributes attributes(stop_signals);

@@ -57,7 +57,7 @@ class OutputPipe {
 fs::path project_root() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path built_in = program.parent_path().parent_path().parent_path();
+  fs::path built_in = program.parent_path().parent_path().parent_path();
   if (!error && fs::is_directory(built_in / "scripts")) return built_in;
   return CPLM_SOURCE_DIR;
 }

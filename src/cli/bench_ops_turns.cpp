@@ -88,6 +88,7 @@ BenchJson OpsBench::row_of(const Turn& turn) {
 
 std::vector<BenchJson> OpsBench::measure(const std::vector<BenchCase>& cases) const {
   std::vector<Turn> turns;
+  turns.reserve(cases.size());
   for (const BenchCase& one : cases) turns.push_back(prepare(one));
   for (int64_t round = 0; round < rounds_; ++round) {
     for (Turn& turn : turns) {

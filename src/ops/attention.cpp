@@ -201,7 +201,7 @@ at::Tensor attention_stripe(const AttentionInput& in, int64_t offset) {
       "got ", in.k.size(1), ", ", in.q.size(1), " and ", offset);
   const int64_t batch = in.q.size(0), heads = in.q.size(2), key_heads = in.k.size(2);
   const auto wide = in.q.options().dtype(accumulation_dtype(in.q.scalar_type()));
-  const at::Tensor stripe = at::zeros({batch, heads, in.q.size(1)}, wide);
+  at::Tensor stripe = at::zeros({batch, heads, in.q.size(1)}, wide);
   for (const Block& block : make_blocks(in)) {
     // Of the block's row r the key's column is r + diagonal.
     const int64_t diagonal = block.query_begin - offset - block.key_begin;

@@ -205,7 +205,7 @@ DecodeScores cp_decode(const at::Tensor& q, const at::Tensor& keys, const KeyRan
   const Backend* rows = rows_of(q, path);
   if (rows == nullptr) return composed_decode(q, keys, packed, scale);
   const auto wide = q.options().dtype(accumulation_dtype(q.scalar_type()));
-  const DecodeScores out{at::empty({q.size(0), keys.size(1)}, wide), at::empty({q.size(0)}, wide)};
+  DecodeScores out{at::empty({q.size(0), keys.size(1)}, wide), at::empty({q.size(0)}, wide)};
   rows->cp_decode(q.contiguous(), keys, packed, scale, out);
   return out;
 }
@@ -215,7 +215,7 @@ at::Tensor next_token_distribution(const NextTokenInput& input, OpsKind path) {
   const NextTokenInput in = prepared(input);
   const Backend* rows = rows_of(in.logits, path);
   if (rows == nullptr) return composed_distribution(in);
-  const at::Tensor out = at::empty_like(in.logits);
+  at::Tensor out = at::empty_like(in.logits);
   rows->next_token_distribution(in, vocab_lse_of(*rows, in.logits), out);
   return out;
 }

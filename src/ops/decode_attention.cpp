@@ -107,7 +107,7 @@ at::Tensor decode_attention(const DecodeAttentionInput& input, OpsKind path) {
   }
   DecodeAttentionInput in = input;
   in.q = input.q.contiguous();
-  const at::Tensor out = at::empty_like(in.q);
+  at::Tensor out = at::empty_like(in.q);
   if (in.q.scalar_type() == at::kFloat) {
     fused<float>(in, scale, out);
   } else {

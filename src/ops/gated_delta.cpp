@@ -13,7 +13,7 @@ namespace {
 // What each position writes, D [M, C, U], while the states go from chunk to chunk.
 at::Tensor carry_states(const ChunkLayout& layout, const ChunkParts& parts, const ChunkSpan& span,
                         const at::Tensor& states) {
-  const at::Tensor written = parts.writes().contiguous();
+  at::Tensor written = parts.writes().contiguous();
   const at::Tensor kept_keys = layout.by_chunk(parts.k.mul(parts.kept()));
   const at::Tensor reads = layout.by_chunk(parts.reads()), d = layout.by_chunk(written);
   const at::Tensor carried = layout.by_chunk(parts.carried());

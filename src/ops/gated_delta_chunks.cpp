@@ -106,7 +106,7 @@ at::Tensor ChunkLayout::states(const at::Tensor& states, const ChunkSpan& span) 
 }
 
 at::Tensor ChunkLayout::hidden(const ChunkSpan& span) const {
-  const at::Tensor later = at::full({chunk_, chunk_}, kMinusInfinity, wide_).triu_(1);
+  at::Tensor later = at::full({chunk_, chunk_}, kMinusInfinity, wide_).triu_(1);
   if (!starts_.defined()) return later;
   const at::Tensor starts = starts_.narrow(1, span.first * chunk_, span.count * chunk_)
                                 .unflatten(1, {span.count, chunk_})

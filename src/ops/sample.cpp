@@ -59,10 +59,10 @@ at::Tensor composed_scores(const at::Tensor& log_prob, const at::Tensor& counter
 at::Tensor sample_tokens(const at::Tensor& log_prob, const at::Tensor& counter,
                          const Sampling& sampling, OpsKind path) {
   check_input(log_prob, counter, sampling);
-  const at::Tensor none = at::full({log_prob.size(0)}, -1, counter.options());
+  at::Tensor none = at::full({log_prob.size(0)}, -1, counter.options());
   if (log_prob.numel() == 0) return none;
   if (const Backend* rows = rows_of(log_prob, path)) {
-    const at::Tensor tokens = at::empty_like(none);
+    at::Tensor tokens = at::empty_like(none);
     rows->sample_tokens(log_prob.contiguous(), counter.contiguous(), sampling, tokens);
     return tokens;
   }

@@ -312,7 +312,7 @@ class CudaBackend : public Backend {
     const at::Tensor positions = order.to(at::kInt);
     const at::Tensor partials = at::empty(
         {kernels::embedding_grad_partials(ids.numel()), dweight.size(1)}, dweight.options());
-    with_type(dy, [&](auto type) {
+    with_type(dy, [&, &sorted = sorted](auto type) {
       using T = decltype(type);
       kernels::embedding_grad<T>(
           {data<T>(dy), data<int32_t>(positions), data<int32_t>(sorted), data<float>(dweight),
