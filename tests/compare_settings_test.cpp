@@ -6,11 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cplm/config_changes.h"
-#include "runs/compare.h"
 #include "runs/compare_output.h"
 #include "runs/settings_history.h"
-#include "support/fake_run.h"
-#include "support/temp_dir.h"
+#include "support/compared_fake_runs.h"
 
 namespace cplm {
 namespace {
@@ -33,19 +31,7 @@ FakeRun run_of_80_steps(const std::string& name, const std::vector<SettingsRecor
           .settings = settings};
 }
 
-class CompareSettingsTest : public ::testing::Test {
- protected:
-  test::TempDir dir_;
-
-  Comparison compare_all(const std::vector<FakeRun>& runs) const {
-    std::vector<std::filesystem::path> dirs;
-    for (size_t i = 0; i < runs.size(); ++i) {
-      dirs.push_back(dir_ / str("run", i));
-      runs[i].write_to(dirs.back());
-    }
-    return compare(load_compared_runs(dirs));
-  }
-};
+using CompareSettingsTest = test::ComparedFakeRuns;
 
 TEST_F(CompareSettingsTest, ARunThatDecayedAndWasExtendedHasItsCooldownWhereItFirstDecayed) {
   const Comparison comparison =

@@ -6,8 +6,7 @@
 
 #include <cmath>
 
-#include "support/fake_run.h"
-#include "support/temp_dir.h"
+#include "support/compared_fake_runs.h"
 
 namespace cplm {
 namespace {
@@ -29,19 +28,8 @@ FakeRun cplm_run() {
           .losses = {{20, 5.0}, {40, 4.0}, {60, 3.5}, {80, 3.3}, {100, 3.0}}};
 }
 
-class CompareTest : public ::testing::Test {
+class CompareTest : public test::ComparedFakeRuns {
  protected:
-  test::TempDir dir_;
-
-  Comparison compare_all(const std::vector<FakeRun>& runs) const {
-    std::vector<std::filesystem::path> dirs;
-    for (size_t i = 0; i < runs.size(); ++i) {
-      dirs.push_back(dir_ / str("run", i));
-      runs[i].write_to(dirs.back());
-    }
-    return compare(load_compared_runs(dirs));
-  }
-
   std::string refusal(const std::vector<std::string>& names,
                       ExitCode code = ExitCode::kBadConfig) const {
     std::vector<std::filesystem::path> dirs;
